@@ -63,7 +63,8 @@ impl Compilation {
         let mappings = core.quotas.mappings(ipc::calling_uid(), model.pools.len()).ok();
         let control = Control { deadline_ns: deadline, priority: options.priority, ..control.clone() };
         let turn = core.call_turns.check(&control);
-        let mut model = core.model(model, &turn)?;
+        // With its place, as it holds the thread while constants are copied, too.
+        let (mut model, _place) = core.model(model, &turn)?;
         if mappings.is_none() {
             // They would stay mapped while it stands in line, and would not be counted.
             model = CountedModel::new(model.to_private(&turn)?, &turn)?;
@@ -105,11 +106,11 @@ impl Core {
     }
 
     /// Checks and decodes a model, with the extensions that the backend knows, on the calling client's account, as long as
-    /// `control` allows.
-    fn model(&self, model: &Model, control: &Control) -> Result<CountedModel, ServiceError> {
-        let _place = self.quotas.check(ipc::calling_uid())?;
+    /// `control` allows. It comes with its place among the models that calls check.
+    fn model(&self, model: &Model, control: &Control) -> Result<(CountedModel, Permit), ServiceError> {
+        let place = self.quotas.check(ipc::calling_uid())?;
         let model = model::Model::with_extensions(model, &self.info.extensions, control)?;
-        Ok(CountedModel::new(model, control)?)
+        Ok((CountedModel::new(model, control)?, place))
     }
 
     /// For each operation of the main subgraph: whether the driver takes it, or why not.
@@ -117,8 +118,8 @@ impl Core {
         let orphaned = self.lives.of(ipc::calling_pid()).over();
         let (client, cancelled) = (ipc::calling_uid(), caller_gone());
         let control = Control { client, orphaned, cancelled, ..Control::default() };
-        // A backend may wait for its device: without the turn, if there is one.
-        let model = self.model(model, &self.call_turns.check(&control))?;
+        // A backend may wait for its device: without the turn, if there is one, and with the place, as the call's thread waits.
+        let (model, _place) = self.model(model, &self.call_turns.check(&control))?;
         Ok(self.backend.support(&model, &control))
     }
 }
@@ -351,8 +352,12 @@ mod tests {
     use super::super::Driver;
     use super::*;
     use crate::backend::cpu::CpuBackend;
+    use crate::backend::Backend;
     use crate::model::{Constant, Lifetime};
+    use crate::ops::Interrupt;
     use crate::scheduler::limits;
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
 
     /// What is small is copied anyway.
     const LENGTH: i64 = 1 << 20;
@@ -401,6 +406,75 @@ mod tests {
         drop(held);
         assert!(!are_private());
     }
+
+    /// How many models are being checked.
+    fn checked(core: &Core) -> u64 {
+        let quotas = core.quotas.all();
+        quotas.iter().find(|(what, _)| *what == limits::CHECKS.what).unwrap().1.held()
+    }
+
+    #[test]
+    fn who_waits_for_a_turn_to_copy_constants_counts_as_checking_a_model() {
+        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+        let core = driver.core();
+        let all = limits::MAPPINGS.quota().per_client() as usize;
+        let _mapped = core.quotas.mappings(ipc::calling_uid(), all).unwrap();
+        let turns = (std::thread::available_parallelism().unwrap().get() / 2).max(2) as u32;
+        let others: Vec<_> = (1..=turns)
+            .map(|client| core.call_turns.check(&Control { client, ..Control::default() }))
+            .inspect(|other| other.yield_point().unwrap())
+            .collect();
+        std::thread::scope(|scope| {
+            let (preference, priority) = (ExecutionPreference::FAST_SINGLE_ANSWER, Priority::MEDIUM);
+            let copies = scope.spawn(move || {
+                Compilation::new(core, &model(), preference, priority, -1, &Control::default()).map(drop)
+            });
+            let began = Instant::now();
+            while core.call_turns.load().waiting == 0 {
+                assert!(began.elapsed() < Duration::from_secs(20), "it needs no turn");
+                std::thread::yield_now();
+            }
+            assert_eq!(checked(core), 1);
+            drop(others);
+            copies.join().unwrap().unwrap();
+        });
+        assert_eq!(checked(core), 0);
+    }
+
+    /// A backend that looks how many models are being checked while it is asked what it takes.
+    struct Looks {
+        backend: CpuBackend,
+        core: OnceLock<Arc<Core>>,
+    }
+
+    impl Backend for Looks {
+        fn info(&self) -> backend::Info {
+            self.backend.info()
+        }
+
+        fn support(&self, _: &model::Model, _: &Control) -> Vec<Result<(), String>> {
+            vec![Err(checked(self.core.get().unwrap()).to_string())]
+        }
+
+        fn compile(
+            &self,
+            model: &model::Model,
+            options: &CompileOptions,
+            control: &Control,
+        ) -> Result<Arc<dyn backend::Executable>, backend::BackendError> {
+            self.backend.compile(model, options, control)
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_backend_to_say_what_it_takes_counts_as_checking_a_model() {
+        let backend = Arc::new(Looks { backend: CpuBackend::new(1).unwrap(), core: OnceLock::new() });
+        let driver = Driver::builder(backend.clone()).build().unwrap();
+        assert!(backend.core.set(driver.core().clone()).is_ok());
+        assert_eq!(driver.core().support(&model()).unwrap(), [Err("1".to_string())]);
+        assert_eq!(checked(driver.core()), 0);
+    }
+
     #[test]
     fn cache_files_are_counted_before_their_job_stands_in_line() {
         let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
