@@ -1,5 +1,6 @@
 //! An execution in the backend's process: its memory is lent, or copied to and from some that is.
 
+use super::codec::{to_bytes, Blob};
 use super::constants::not_copied;
 use super::instance::{lock, Instance, Made};
 use super::life::{new_number, Life, FULL, NOT_AT_ALL};
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 /// Where each argument that is copied begins in the memory that it is copied to.
 const ALIGNMENT: usize = 64;
+/// So many arguments and memories are written down without a turn.
+const FEW: usize = 1000;
 
 /// A compiled model with the memory of its arguments.
 pub struct Bound {
@@ -131,12 +134,9 @@ impl Bound {
         patience: Duration,
     ) -> Result<Pending, BackendError> {
         let life = &instance.life;
-        let again = lock(&self.kept)
-            .as_ref()
-            .and_then(|(of, number)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(life)).then_some(*number));
         let mut keep = None;
-        let what = match again {
-            Some(number) => message::Bound::Again(number),
+        let what = match self.kept_by(life) {
+            Some(number) => to_bytes(&message::Bound::Again(number)),
             None => {
                 let reused = self.arguments.reused && self.lending.is_some();
                 keep = reused.then(new_number);
@@ -150,8 +150,12 @@ impl Bound {
                     _ => Ok(None),
                 };
                 let memories = lending.memories.iter().map(lend).collect::<Result<_, _>>()?;
+                let turn = self.shares.turns.check(control);
+                if lending.is_long() {
+                    turn.yield_point()?;
+                }
                 let (executable, request) = (instance.number, lending.request.clone());
-                message::Bound::New { keep, executable, request, memories, reused }
+                to_bytes(&message::Bound::New { keep, executable, request, memories, reused })
             }
         };
         let (completer, pending) = Pending::promised();
@@ -164,7 +168,7 @@ impl Bound {
             drop((claimed, bound, held)); // before anybody hears of the end
             completer.complete(outcome);
         };
-        let terms = Terms::of(control);
+        let (what, terms) = (Blob(what), Terms::of(control));
         let call = life.ask(|call| Order::Run { call, what, terms }, &[], patience, Box::new(end))?;
         let (life, control) = (Arc::downgrade(life), control.clone());
         let cancel = move || {
@@ -191,16 +195,31 @@ impl Bound {
                 }
                 (Ok(outcome), noted)
             }
-            Ok(_) => (Err(instance.life.condemn("it says of an execution what cannot be")), None),
-            Err(why) => {
-                // It may keep it, or not. One that was kept before a new one was to be is of a process that is gone.
+            // It may have ended before it bound anything, or be about to.
+            Ok(Answer::Unbound(why)) | Err(why @ BackendError::DeviceLost(_)) => {
+                // A number that was kept before a new one was to be is of a process that is gone.
                 let number = keep.or_else(|| kept.as_ref().map(|(_, number)| *number));
                 *kept = None;
                 drop(kept);
                 number.into_iter().for_each(|number| instance.life.release(number));
                 (Err(why), None)
             }
+            Ok(_) => (Err(instance.life.condemn("it says of an execution what cannot be")), None),
+            // It was bound, and failed as it ran: the next need not send all of it once more.
+            Err(why) => {
+                if let Some(number) = keep {
+                    *kept = Some((self.life(instance), number));
+                }
+                (Err(why), None)
+            }
         }
+    }
+
+    /// The number under which this process keeps it.
+    fn kept_by(&self, life: &Arc<Life>) -> Option<u64> {
+        let kept = lock(&self.kept);
+        let (of, number) = kept.as_ref()?;
+        std::ptr::eq(of.as_ptr(), Arc::as_ptr(life)).then_some(*number)
     }
 
     fn life(&self, instance: &Instance) -> Weak<Life> {
@@ -222,6 +241,12 @@ impl Bound {
 }
 
 impl Lending {
+    /// Whether to write it down takes long.
+    fn is_long(&self) -> bool {
+        let Request { inputs, outputs } = &self.request;
+        inputs.len().saturating_add(outputs.len()).saturating_add(self.memories.len()) > FEW
+    }
+
     /// These arguments, with a place for each that is mapped in one memory that is lent.
     fn copying(arguments: &Arguments, permit: Permit) -> Result<Self, BackendError> {
         let Arguments { mut request, pools: mut memories, .. } = arguments.clone();
@@ -287,13 +312,16 @@ impl Binding for Bound {
         control.check()?;
         let lending = self.lending.as_ref().filter(|lending| lending.copies.is_none());
         if let Some((instance, lending)) = self.made.ready().zip(lending) {
-            match self.start(self.claim()?, lending, &instance, control, NOT_AT_ALL) {
-                // Before it was asked: it is gone, or has too much to read.
-                Err(BackendError::DeviceLost(_) | BackendError::DeviceBusy(_)) => {}
-                started => return started.map(Submission::Pending),
+            let claimed = self.claim()?;
+            if !lending.is_long() || self.kept_by(&instance.life).is_some() {
+                match self.start(claimed, lending, &instance, control, NOT_AT_ALL) {
+                    // Before it was asked: it is gone, or has too much to read.
+                    Err(BackendError::DeviceLost(_) | BackendError::DeviceBusy(_)) => {}
+                    started => return started.map(Submission::Pending),
+                }
             }
         }
-        // A thread of its own waits, or copies.
+        // A thread of its own waits, copies, or writes down very many arguments.
         let permit = self.shares.copied.take(control.client, 1);
         let busy = |why| BackendError::DeviceBusy(format!("too many {}: {why}", limits::COPIED.what));
         *lock(&self.room) = Some(permit.map_err(busy)?);

@@ -123,25 +123,34 @@ fn released(theirs: &OwnedFd, last: u64) -> Vec<u64> {
 }
 
 #[test]
-fn what_a_new_process_may_have_kept_of_an_execution_that_failed_is_let_go_of() {
+fn what_failed_as_it_ran_stays_bound_and_what_a_process_may_have_kept_of_what_was_not_bound_is_let_go_of() {
     let (made, first, _theirs) = made(nothing());
     let (life, theirs) = life::tests::idle();
     let second = Instance { life: Arc::new(life), number: new_number() };
     let bound = lends_all(&made, &shares());
-    let ends = |instance: &Instance, keep, failed: bool| {
-        let done = Answer::Ran(Outcome { outputs: Vec::new(), on_device: Duration::ZERO }, None);
-        let answer = if failed { Err(BackendError::Cancelled) } else { Ok(done) };
-        assert_eq!(bound.outcome(answer, instance, keep).0.is_ok(), !failed);
+    let ends = |instance: &Instance, keep, answer: Result<Answer, BackendError>| {
+        let succeeds = matches!(answer, Ok(Answer::Ran(..)));
+        assert_eq!(bound.outcome(answer, instance, keep).0.is_ok(), succeeds);
     };
-    let [old, new, newer, mark] = [(); 4].map(|()| new_number());
-    ends(&first, Some(old), false);
+    let done = || Ok(Answer::Ran(Outcome { outputs: Vec::new(), on_device: Duration::ZERO }, None));
+    let failed = || Err(BackendError::Cancelled);
+    let unbound = || Ok(Answer::Unbound(BackendError::Cancelled));
+    let lost = || Err(BackendError::DeviceLost("as the test wants it".into()));
+    let [old, new, newer, newest, mark] = [(); 5].map(|()| new_number());
+    ends(&first, Some(old), done());
     first.life.end("as the test wants it");
     // The number of the process before is unknown to this one.
-    ends(&second, Some(new), true);
-    ends(&second, Some(newer), false);
-    ends(&second, None, true);
+    ends(&second, Some(new), unbound());
+    assert_eq!(bound.kept_by(&second.life), None);
+    ends(&second, Some(newer), failed());
+    assert_eq!(bound.kept_by(&second.life), Some(newer), "it would all be sent again");
+    ends(&second, None, failed());
+    assert_eq!(bound.kept_by(&second.life), Some(newer));
+    ends(&second, None, unbound());
+    assert_eq!(bound.kept_by(&second.life), None);
+    ends(&second, Some(newest), lost());
     second.life.release(mark);
-    assert_eq!(released(&theirs, mark), [new, newer, mark]);
+    assert_eq!(released(&theirs, mark), [new, newer, newest, mark]);
     assert!(lock(&bound.kept).is_none());
     second.life.end("the test is over");
 }

@@ -248,7 +248,7 @@ impl Life {
         (call.end)(match answer {
             Answer::Failed(why) => Err(why),
             answer => {
-                let useful = !matches!(answer, Answer::Pong);
+                let useful = !matches!(answer, Answer::Pong | Answer::Unbound(_));
                 self.useful.fetch_or(useful, Ordering::Relaxed);
                 Ok((answer, files))
             }

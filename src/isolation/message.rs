@@ -22,8 +22,8 @@ pub enum Order {
     /// With a descriptor: use this file's bytes as memory `number` until that is released. Not answered: what is wrong with
     /// it shows when it is used.
     Lend { number: u64, offset: u64, len: usize, access: Access, kind: ClientMemoryKind },
-    /// Execute.
-    Run { call: u64, what: Bound, terms: Terms },
+    /// Execute a [`Bound`], whose bytes may be many.
+    Run { call: u64, what: Blob, terms: Terms },
     /// The caller no longer wants the answer of this call.
     Cancel { call: u64 },
     /// Let go of what has this number.
@@ -76,6 +76,8 @@ pub enum Answer {
     Described(Option<Description>),
     /// With what was noted of it.
     Ran(Outcome, Option<Noted>),
+    /// What was to be executed is not bound, and is not kept.
+    Unbound(BackendError),
     Failed(BackendError),
     Pong,
 }
@@ -106,5 +108,6 @@ wire_enum!(Answer {
     4u8 Ran { 0: outcome, 1: noted },
     5u8 Failed { 0: error },
     6u8 Pong {},
-    7u8 Described { 0: description }
+    7u8 Described { 0: description },
+    8u8 Unbound { 0: error }
 });

@@ -1,7 +1,8 @@
 //! The backend's process: does what the service orders, until that is gone.
 //!
 //! One thread at a time reads. It does long work itself, while another thread reads on: an execution stays on its thread.
-//! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads.
+//! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What is to
+//! be executed it leaves to the work: that may be long, and is let go of only after the answer, or when nobody wants that.
 
 use super::codec::{from_bytes, to_bytes, Blob};
 use super::constants::{constant_file, not_copied, Part};
@@ -13,6 +14,7 @@ use crate::backend::{
 };
 use crate::memory::{receive, send, Access, Budget, Counted, Mapping, MemoryError, Weights};
 use crate::model::Model;
+use crate::ops::Interrupt;
 use crate::scheduler::{CallTurns, Copier, Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
@@ -29,12 +31,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const IDLE: usize = 4;
 /// What is noted of one run.
 const MOST_SPANS: usize = 1 << 16;
+/// What is to be executed is read without a turn where it has no more bytes.
+const MANY_BYTES: usize = 64 << 10;
 
 struct Server {
     backend: Arc<dyn Backend>,
     /// Private memory of clients in this process.
     budget: Budget,
-    /// For constants that are copied before the backend has them.
+    /// For constants that are copied before the backend has them, and for what there is much to read of.
     turns: CallTurns,
     socket: OwnedFd,
     /// Held by who reads.
@@ -165,8 +169,7 @@ impl Server {
             }
             Order::Run { call, what, terms } => {
                 let control = self.control(call, &terms);
-                let what = self.find(what);
-                Some(Box::new(move |server| server.answer(call, || server.run(what?, &control))))
+                Some(Box::new(move |server| server.answer(call, || server.execute(what, &control))))
             }
             Order::Lend { number, offset, len, access, kind } => {
                 let lent = match files.first() {
@@ -263,6 +266,28 @@ impl Server {
         unpack(&model.0, constants, &self.turns.check(control)).map_err(not_copied("a model"))
     }
 
+    /// What these bytes say that is to be executed, bound. They are read by a turn where they are many.
+    fn bound(&self, what: Blob, control: &Control) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+        let turn = self.turns.check(control);
+        if what.0.len() > MANY_BYTES {
+            turn.yield_point()?;
+        }
+        let Some(bound) = from_bytes(&what.0) else { end("the service says what makes no sense") };
+        drop(what);
+        let found = self.find(bound)?;
+        drop(turn); // the backend may have to wait
+        Ok(match found {
+            Found::Bound(binding) => binding,
+            Found::New { keep, executable, arguments } => {
+                let binding = executable.bind(arguments)?;
+                if let Some(number) = keep {
+                    self.things().bindings.insert(number, binding.clone());
+                }
+                binding
+            }
+        })
+    }
+
     fn find(&self, what: Bound) -> std::result::Result<Found, BackendError> {
         let things = self.things();
         let missing = |what: &str, number| BackendError::Failed(format!("there is no {what} {number}"));
@@ -288,17 +313,11 @@ impl Server {
         }
     }
 
-    fn run(&self, what: Found, control: &Control) -> Answered {
+    fn execute(&self, what: Blob, control: &Control) -> Answered {
         let _account = control.on_account();
-        let binding = match what {
-            Found::Bound(binding) => binding,
-            Found::New { keep, executable, arguments } => {
-                let binding = executable.bind(arguments)?;
-                if let Some(number) = keep {
-                    self.things().bindings.insert(number, binding.clone());
-                }
-                binding
-            }
+        let binding = match self.bound(what, control) {
+            Ok(binding) => binding,
+            Err(why) => return Ok((Answer::Unbound(why), Vec::new())),
         };
         let outcome = binding.run(control)?;
         let noted = control.recorder.as_ref().map(|recorder| recorder.take(MOST_SPANS));
@@ -402,43 +421,5 @@ fn again(why: &Arc<BackendError>) -> BackendError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::Interface;
-
-    const STEERS: usize = 1 << 20;
-
-    struct Steers;
-
-    impl Executable for Steers {
-        fn interface(&self) -> &Interface {
-            unreachable!("it is only saved")
-        }
-
-        fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
-            unreachable!("it is only saved")
-        }
-
-        fn artifact(&self, _: &Control) -> std::result::Result<Option<Artifact>, BackendError> {
-            Ok(Some(Artifact { models: vec![vec![7; STEERS]], data: vec![vec![]] }))
-        }
-    }
-
-    #[test]
-    fn what_steers_is_on_the_clients_account_until_it_is_said() {
-        let executable: Arc<dyn Executable> = Arc::new(Steers);
-        for (share, fits) in [(STEERS, false), (4 * STEERS, true)] {
-            let budget = Budget::new(2 * share as u64);
-            let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
-            let mut counted = None;
-            let saved = save(Some(executable.clone()), &CallTurns::new(1), &control, &mut counted);
-            match saved.map(|(answer, files)| (matches!(answer, Answer::Saved(Some(_))), files.len())) {
-                Ok(saved) => assert_eq!((saved, fits), ((true, 1), true)),
-                Err(why) => assert!(!fits && matches!(why, BackendError::OutOfMemory(_)), "{why}"),
-            }
-            assert_eq!(budget.private().held(), if fits { 2 * STEERS as u64 } else { 0 });
-            drop(counted);
-            assert_eq!(budget.private().held(), 0);
-        }
-    }
-}
+#[path = "serve_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! What the backend's process counts, and what it reads by turns.
+
+use super::*;
+use crate::backend::cpu::CpuBackend;
+use crate::backend::{Interface, Request};
+use nix::sys::socket::{socketpair, AddressFamily, SockFlag, SockType};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const STEERS: usize = 1 << 20;
+
+struct Steers;
+
+impl Executable for Steers {
+    fn interface(&self) -> &Interface {
+        unreachable!("it is only saved")
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+        unreachable!("it is only saved")
+    }
+
+    fn artifact(&self, _: &Control) -> std::result::Result<Option<Artifact>, BackendError> {
+        Ok(Some(Artifact { models: vec![vec![7; STEERS]], data: vec![vec![]] }))
+    }
+}
+
+#[test]
+fn what_steers_is_on_the_clients_account_until_it_is_said() {
+    let executable: Arc<dyn Executable> = Arc::new(Steers);
+    for (share, fits) in [(STEERS, false), (4 * STEERS, true)] {
+        let budget = Budget::new(2 * share as u64);
+        let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
+        let mut counted = None;
+        let saved = save(Some(executable.clone()), &CallTurns::new(1), &control, &mut counted);
+        match saved.map(|(answer, files)| (matches!(answer, Answer::Saved(Some(_))), files.len())) {
+            Ok(saved) => assert_eq!((saved, fits), ((true, 1), true)),
+            Err(why) => assert!(!fits && matches!(why, BackendError::OutOfMemory(_)), "{why}"),
+        }
+        assert_eq!(budget.private().held(), if fits { 2 * STEERS as u64 } else { 0 });
+        drop(counted);
+        assert_eq!(budget.private().held(), 0);
+    }
+}
+
+/// A server of a process whose service is this test.
+fn server(turns: &CallTurns) -> (Server, OwnedFd) {
+    let (socket, service) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    let (backend, budget) = (Arc::new(CpuBackend::new(1).unwrap()), Budget::new(1 << 30));
+    let (reading, readers, things) = (Mutex::new(()), AtomicUsize::new(1), Mutex::default());
+    let turns = turns.clone();
+    (Server { backend, budget, turns, socket, reading, readers, things }, service)
+}
+
+/// What the service hears next.
+fn hears(service: &OwnedFd) -> Answer {
+    let (reply, _) = receive(service.as_fd(), true).unwrap().unwrap();
+    from_bytes::<Reply>(&reply).unwrap().answer
+}
+
+#[test]
+fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_cancelled() {
+    let turns = CallTurns::new(1);
+    let others: Vec<_> = [1, 2]
+        .map(|client| turns.check(&Control { client, ..Control::default() }))
+        .into_iter()
+        .inspect(|other| other.yield_point().unwrap())
+        .collect();
+    let (server, service) = server(&turns);
+    let order = |call, arguments| {
+        let request = Request { inputs: vec![None; arguments], outputs: Vec::new() };
+        let (keep, memories, reused) = (Some(7), Vec::new(), true);
+        let what = Bound::New { keep, executable: 1000, request, memories, reused };
+        Order::Run { call, what: Blob(to_bytes(&what)), terms: Terms::of(&Control::default()) }
+    };
+    let long = server.begin(order(1, MANY_BYTES + 1), Vec::new()).expect("it may take long");
+    std::thread::scope(|scope| {
+        let server = &server;
+        // Whoever reads it reads the next, and does it.
+        let short = server.begin(order(2, 1), Vec::new()).expect("it may take long");
+        short(server);
+        assert!(matches!(hears(&service), Answer::Unbound(BackendError::Failed(_))), "of no model");
+        let cancel = scope.spawn(move || {
+            let began = Instant::now();
+            while server.turns.load().waiting == 0 {
+                assert!(began.elapsed() < PATIENCE, "it takes no turn");
+                std::thread::yield_now();
+            }
+            assert!(server.begin(Order::Cancel { call: 1 }, Vec::new()).is_none());
+        });
+        long(server);
+        cancel.join().unwrap();
+        assert!(matches!(hears(&service), Answer::Unbound(BackendError::Cancelled)));
+    });
+    drop(others);
+}
