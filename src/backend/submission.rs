@@ -4,12 +4,13 @@
 
 use super::BackendError;
 use crate::ops::{Interrupt, OpError};
-use crate::scheduler::{Control, Event, Wake, Watcher};
+use crate::scheduler::{Control, Event, Held, Wake, Watcher};
 use crate::tensor::Dims;
 use crate::waits::wait_for;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -122,7 +123,8 @@ impl Pending {
         }
     }
 
-    /// Waits for the outcome, as long as `control` allows. A device that does not stop soon after that is left to itself.
+    /// Waits for the outcome, as long as `control` allows. A device that does not stop soon after that is left to itself, with
+    /// what the run [holds](Control::held).
     pub(crate) fn wait(self, control: &Control) -> Result<Outcome, BackendError> {
         let Pending { end, cancel } = self;
         let (mut wait, wake) = end.wait()?;
@@ -150,6 +152,9 @@ impl Pending {
                 };
             }
             if let Some((_, why)) = given_up.take_if(|(end, _)| Instant::now() >= *end) {
+                if let Some(held) = &control.held {
+                    wait.leave(held);
+                }
                 return Err(why.into());
             }
         }
@@ -163,9 +168,13 @@ impl End {
             End::Promised(promise) => {
                 let (say, hear) = channel();
                 let wake = say.clone();
-                // Nobody hears what comes after the wait.
-                promise.tell(Box::new(move |outcome| drop(say.send(Some(outcome)))));
-                Ok((Wait::Promised(hear), Arc::new(move || drop(wake.send(None)))))
+                let left = Left::default();
+                let until_told = left.clone();
+                promise.tell(Box::new(move |outcome| {
+                    let _ = say.send(Some(outcome)); // nobody hears what comes after the wait
+                    drop(until_told);
+                }));
+                Ok((Wait::Promised(hear, left), Arc::new(move || drop(wake.send(None)))))
             }
             End::Fenced(fence, outcome) => {
                 let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
@@ -187,15 +196,29 @@ impl End {
 /// A thread's wait for the end of an execution.
 enum Wait {
     /// Hears `None` when it is to look up.
-    Promised(Receiver<Option<Result<Outcome, BackendError>>>),
+    Promised(Receiver<Option<Result<Outcome, BackendError>>>, Left),
     Fenced(OwnedFd, Option<OutcomeOfFence>, Arc<EventFd>),
 }
 
+/// What is left to an execution that was given up, shared with what is called at its end.
+type Left = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
+
 impl Wait {
+    /// Gives the execution up: what it holds is dropped when it ends.
+    fn leave(self, held: &Held) {
+        match self {
+            Wait::Promised(_, left) => *left.lock().unwrap_or_else(PoisonError::into_inner) = held.leave(),
+            Wait::Fenced(fence, outcome, _) => {
+                let (Some(outcome), what) = (outcome, held.leave()) else { return };
+                Pending::fenced(fence, outcome).then(held.watcher(), Box::new(move |_| drop(what)));
+            }
+        }
+    }
+
     /// The outcome, if the end comes in so long a time and before the thread is woken.
     fn once(&mut self, patience: Option<Duration>) -> Option<Result<Outcome, BackendError>> {
         match self {
-            Wait::Promised(hear) => match patience {
+            Wait::Promised(hear, _) => match patience {
                 Some(patience) => hear.recv_timeout(patience).ok().flatten(),
                 None => hear.recv().ok().flatten(),
             },

@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::{pend, submission_threads, Binding};
 use crate::scheduler::awake::{sleeps_through, WHILE};
-use crate::scheduler::boottime_ns;
+use crate::scheduler::{boottime_ns, Holds};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -148,6 +148,38 @@ fn a_device_that_does_not_stop_is_left_to_itself() {
     assert!(matches!(pending.wait(&control), Err(BackendError::DeadlinePassed)));
     assert!(began.elapsed() >= GRACE);
     completer.complete(Ok(outcome())); // nobody is there to hear it, and nothing breaks
+}
+
+#[test]
+fn what_an_execution_holds_that_is_given_up_lasts_until_its_device_is_done() {
+    let watcher = Arc::new(Watcher::new().unwrap());
+    for fenced in [true, false] {
+        let (descriptor, mut signal) = fence();
+        let (completer, promised) = Pending::promised();
+        let pending = if fenced { Pending::fenced(descriptor, || Ok(outcome())) } else { promised };
+        let what = Arc::new(());
+        let holds = Holds::new(&watcher, what.clone());
+        let control = holds.terms(&Control { deadline_ns: Some(1), ..Control::default() });
+        assert!(matches!(pending.wait(&control), Err(BackendError::DeadlinePassed)));
+        drop((holds, control));
+        assert_eq!(Arc::strong_count(&what), 2, "the device is at it still");
+        signal.write_all(&[1]).unwrap();
+        completer.complete(Ok(outcome()));
+        let began = Instant::now();
+        while Arc::strong_count(&what) > 1 {
+            assert!(began.elapsed() < PATIENCE, "it lasts for ever");
+            std::thread::yield_now();
+        }
+    }
+    // Of one that was not given up nothing is left.
+    let (completer, pending) = Pending::promised();
+    let what = Arc::new(());
+    let holds = Holds::new(&watcher, what.clone());
+    let control = holds.terms(&Control::default());
+    completer.complete(Ok(outcome()));
+    assert_eq!(pending.wait(&control).unwrap(), outcome());
+    drop(holds);
+    assert_eq!(Arc::strong_count(&what), 1, "whoever has its terms still");
 }
 
 /// Runs at once.

@@ -4,10 +4,12 @@ use super::clock::{boottime_ns, sleep_until};
 use super::demand::Priority;
 use super::recorder::Recorder;
 use super::stop::{Stop, Wake, Wakes};
+use super::watcher::Watcher;
 use crate::memory::{on_account_of, Budget, Entered};
 use crate::ops::{Interrupt, OpError};
 use crate::sync::thread;
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a run holds while it computes, so that many runs share the machine fairly.
@@ -22,6 +24,17 @@ pub trait Yield: Send + Sync + std::fmt::Debug {
     /// Gives it back until the next time that it is to [`pass`](Self::pass), if it can be had again then.
     fn lend(&self) {}
 }
+
+/// What a run has until its device is done with it, even where nobody waits for that any more: a place in the device's queue,
+/// device buffers.
+pub struct Held {
+    what: Mutex<Option<Box<dyn Any + Send>>>,
+    /// For devices that tell of their end by a fence.
+    watcher: Arc<Watcher>,
+}
+
+/// For who runs it: gives back what is held when dropped, unless that was left to a device.
+pub struct Holds(Arc<Held>);
 
 /// The terms of one compilation or run.
 #[derive(Clone, Debug)]
@@ -43,6 +56,8 @@ pub struct Control {
     pub turn: Option<Arc<dyn Yield>>,
     /// Notes what the work does when, if somebody asked for that.
     pub recorder: Option<Arc<Recorder>>,
+    /// What the run has until the device is done with it, if there is such.
+    pub held: Option<Arc<Held>>,
 }
 
 impl Default for Control {
@@ -57,6 +72,7 @@ impl Default for Control {
             orphaned: Arc::default(),
             turn: None,
             recorder: None,
+            held: None,
         }
     }
 }
@@ -102,6 +118,40 @@ impl Control {
                 None => thread::park(),
             }
         }
+    }
+}
+
+impl Held {
+    /// For who gives a run up: what is to be dropped when the device is done with it.
+    pub fn leave(&self) -> Option<Box<dyn Any + Send>> {
+        self.what.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("what a run has")
+    }
+}
+
+impl Holds {
+    pub fn new(watcher: &Arc<Watcher>, what: impl Any + Send) -> Self {
+        Holds(Arc::new(Held { what: Mutex::new(Some(Box::new(what))), watcher: watcher.clone() }))
+    }
+
+    /// The terms of a run that has it.
+    pub fn terms(&self, control: &Control) -> Control {
+        Control { held: Some(self.0.clone()), ..control.clone() }
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        drop(self.0.leave());
     }
 }
 

@@ -46,7 +46,7 @@ pub use crate::quota::{Exhausted, Permit, Quota};
 pub use call_turns::{was_read, CallTurns};
 pub use caller::{caller_gone, serves};
 pub use clock::boottime_ns;
-pub use control::{Control, Yield};
+pub use control::{Control, Held, Holds, Yield};
 pub use copies::{Copier, CopyError, STRETCH};
 pub use demand::{Load, Priority};
 pub use errands::Errands;

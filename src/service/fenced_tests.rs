@@ -1,10 +1,10 @@
-//! Fenced executions on a device whose every step the test sees.
+//! Executions, fenced ones above all, on a device whose every step the test sees.
 
 use super::*;
 use crate::aidl;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{
-    Arguments, Backend, Binding, CompileOptions, Executable, Info, Interface as Takes, Pending,
+    Arguments, Backend, Binding, CompileOptions, Completer, Executable, Info, Interface as Takes, Pending,
 };
 use crate::compiler::{Compiled, Unsaved};
 use crate::memory::Pool;
@@ -92,6 +92,52 @@ impl Backend for WaitsForFences {
     }
 }
 
+/// Says that its device has one place.
+struct HasOnePlace(CpuBackend);
+
+impl Backend for HasOnePlace {
+    fn info(&self) -> Info {
+        Info { depth: Some(1), ..self.0.info() }
+    }
+
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
+        self.0.support(model, control)
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        self.0.compile(model, options, control)
+    }
+}
+
+/// A model on a device that stops for nobody: its executions end when the test says so.
+struct Stubborn {
+    completer: Mutex<Option<Completer>>,
+    interface: Takes,
+}
+
+impl Executable for Stubborn {
+    fn interface(&self) -> &Takes {
+        &self.interface
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        Ok(self)
+    }
+}
+
+impl Binding for Stubborn {
+    fn submit(self: Arc<Self>, _: Vec<OwnedFd>, _: &Control) -> Result<Submission, BackendError> {
+        let (completer, pending) = Pending::promised();
+        *self.completer.lock().unwrap() = Some(completer);
+        Ok(Submission::Pending(pending))
+    }
+}
+
 fn driver(backend: impl Backend + 'static) -> Driver {
     Driver::builder(Arc::new(backend)).build().unwrap()
 }
@@ -103,11 +149,19 @@ fn execution(
     submitted: impl Fn(&Control) + Send + Sync + 'static,
 ) -> (Arc<Execution>, Receiver<Seen>) {
     let (seen, sees) = channel();
+    let device =
+        Device { seen: Mutex::new(seen), submitted: Box::new(submitted), interface: float_in_and_out() };
+    (execution_of(driver, Arc::new(device), measure), sees)
+}
+
+fn float_in_and_out() -> Takes {
     let float = vec![TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1])];
-    let interface = Takes { inputs: float.clone(), outputs: float, may_loop: false };
-    let device = Device { seen: Mutex::new(seen), submitted: Box::new(submitted), interface };
+    Takes { inputs: float.clone(), outputs: float, may_loop: false }
+}
+
+fn execution_of(driver: &Driver, executable: Arc<dyn Executable>, measure: bool) -> Arc<Execution> {
     let (core, options) = (driver.core(), CompileOptions::default());
-    let compiled = Compiled { executable: Arc::new(device), options, unsaved: Unsaved::new(1, None, None) };
+    let compiled = Compiled { executable, options, unsaved: Unsaved::new(1, None, None) };
     let place = core.quotas.model(1).unwrap();
     let prepared = Arc::new(Prepared::new(core.clone(), compiled, core.lives.of(0), place, 0));
     let memfd = nix::sys::memfd::memfd_create(c"pool", nix::sys::memfd::MFdFlags::empty()).unwrap();
@@ -125,7 +179,7 @@ fn execution(
     };
     let purpose = Purpose { terms: Terms::new(measure, -1).unwrap(), fenced: true, reused: false };
     let find = |_, pool: &Pool| core.memory(pool, Span::Longer);
-    (Arc::new(Execution::new(&prepared, &request, purpose, &find).unwrap()), sees)
+    Arc::new(Execution::new(&prepared, &request, purpose, &find).unwrap())
 }
 
 #[test]
@@ -234,4 +288,18 @@ fn a_model_that_its_last_execution_ends_with_is_let_go_of_beside_the_watch() {
     let times = Times::new((boottime_ns() + 50_000_000) as i64, -1).unwrap();
     let _result = launch(execution, &[ParcelFileDescriptor::new(fence)], times, None).unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "nnhal-errand");
+}
+
+#[test]
+fn a_device_has_its_place_until_it_is_done_with_an_execution_that_its_caller_gave_up() {
+    let driver = driver(HasOnePlace(CpuBackend::new(1).unwrap()));
+    let device = Arc::new(Stubborn { completer: Mutex::default(), interface: float_in_and_out() });
+    let execution = execution_of(&driver, device.clone(), false);
+    let control = execution.control(Some(boottime_ns() + 10_000_000), Arc::default());
+    assert!(execution.run(&control, Instant::now()).is_err(), "it does not end");
+    let running = || driver.core().queue().unwrap().running;
+    assert_eq!(running(), 1, "another would be handed over");
+    let completer = device.completer.lock().unwrap().take().unwrap();
+    completer.complete(Err(BackendError::Cancelled));
+    assert_eq!(running(), 0);
 }

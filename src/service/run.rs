@@ -14,10 +14,10 @@ use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
 use crate::ops::{Interrupt, NeverInterrupted};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{caller_gone, polling, Permit, Stop};
+use crate::scheduler::{caller_gone, polling, Holds, Permit, Stop, Turn};
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// So many arguments, or pools, are checked without a turn.
@@ -201,11 +201,15 @@ impl Execution {
         let _mark = marks::begin(|_| Phase::Execution, "run");
         let running = Running::new(&*self.prepared.counts.executions, entered);
         check_deadline(control.deadline_ns)?;
-        let _slot = self.prepared.core.slot(control)?;
+        let slot = self.prepared.core.slot(control)?;
         let outcome = match &self.bound {
-            Bound::Whole(binding) => binding.clone().run(control)?,
+            Bound::Whole(binding) if slot.is_none() => binding.clone().run(control)?,
+            Bound::Whole(binding) => {
+                let holds = Holds::new(&self.prepared.core.watcher, slot);
+                binding.clone().run(&holds.terms(control))?
+            }
             Bound::WithBuffers { arguments, buffers } => {
-                self.run_with_buffers(arguments, buffers, control)?
+                self.run_with_buffers(arguments, buffers, slot, control)?
             }
         };
         self.prepared.used();
@@ -226,32 +230,38 @@ impl Execution {
             orphaned: life.over(),
             turn: None,
             recorder: self.prepared.recorder(),
+            held: None,
         }
     }
 
-    /// Runs with arguments in device buffers, which no other execution uses until this returns. If the run finds that an
-    /// output's buffer is too small, it runs once more.
+    /// Runs with arguments in device buffers, which no other execution uses until this returns, and the device is done with
+    /// it. If the run finds that an output's buffer is too small, it runs once more.
     fn run_with_buffers(
         &self,
         arguments: &Arguments,
         buffers: &Uses,
+        slot: Option<Turn>,
         control: &Control,
     ) -> Result<Outcome, ServiceError> {
-        let mut claims = buffers.claim()?;
-        let run = |claims: &mut Claims| -> Result<(Outcome, Vec<Dims>), ServiceError> {
-            let binding = self.prepared.executable.clone().bind(claimed(arguments, claims))?;
-            let outcome = binding.run(control)?;
+        let claims = Arc::new(Mutex::new(buffers.claim()?));
+        let lock = || claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = Holds::new(&self.prepared.core.watcher, (slot, claims.clone()));
+        let control = holds.terms(control);
+        let run = || -> Result<(Outcome, Vec<Dims>), ServiceError> {
+            let arguments = claimed(arguments, &mut lock());
+            let binding = self.prepared.executable.clone().bind(arguments)?;
+            let outcome = binding.run(&control)?;
             let dims = outcome.outputs.iter().map(|output| output.dims.clone()).collect();
             Ok((outcome, dims))
         };
         let is_whole = |outcome: &Outcome| outcome.outputs.iter().all(|output| output.sufficient);
-        let (mut outcome, mut dims) = run(&mut claims)?;
+        let (mut outcome, mut dims) = run()?;
         // A device's memory may be laid out for other dimensions, though it is large enough.
-        if claims.make_room(&dims)? {
-            (outcome, dims) = run(&mut claims)?;
+        if lock().make_room(&dims)? {
+            (outcome, dims) = run()?;
         }
         if is_whole(&outcome) {
-            claims.commit(&dims)?;
+            std::mem::take(&mut *lock()).commit(&dims)?;
         }
         Ok(outcome)
     }

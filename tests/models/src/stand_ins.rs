@@ -103,6 +103,11 @@ pub mod recorder {
     pub struct Recorder;
 }
 
+pub mod watcher {
+    /// No model has a device that tells of its end.
+    pub struct Watcher;
+}
+
 pub mod backend {
     pub use crate::turns::control::Control;
 }
