@@ -197,16 +197,17 @@ impl Target<'_, u8> {
 
 #[inline]
 fn check(len: usize, start: usize, count: usize) {
-    if start > len || count > len - start {
-        is_beyond(len, start, count);
+    let is_within = start <= len && count <= len - start;
+    if !is_within {
+        refuse(is_within, len, start, count);
     }
 }
 
-/// Apart from the check, so that nothing is done for it where all is well.
+/// Apart from the check, so that nothing is done for the message where all is well.
 #[cold]
 #[inline(never)]
-fn is_beyond(len: usize, start: usize, count: usize) -> ! {
-    panic!("{len} elements end before {start}+{count}")
+fn refuse(is_within: bool, len: usize, start: usize, count: usize) {
+    assert!(is_within, "{len} elements end before {start}+{count}");
 }
 
 /// How many elements `bytes` bytes are.

@@ -61,7 +61,8 @@ impl Candidates {
 pub struct Held<'a> {
     inputs: &'a [Option<Bound>],
     outputs: &'a [Option<Bound>],
-    memories: BTreeMap<*const Mapping, Memory<'a>>,
+    memories: &'a Memories,
+    held: BTreeMap<*const Mapping, Memory<'a>>,
     /// How many memories of this process had vanished before.
     losses: usize,
 }
@@ -100,10 +101,18 @@ impl Taken {
     }
 }
 
+/// The memories that arguments lie in, each once: there may be very many arguments, which no run has to look through for that.
+pub struct Memories(Vec<Used>);
+
+/// A memory, what all arguments that lie in it are for, and the first of these.
+struct Used {
+    any: ClientSlice,
+    access: Access,
+    first: Name,
+}
+
 /// A memory of the run, held for all arguments that lie in it.
 struct Memory<'a> {
-    mapping: &'a Mapping,
-    access: Access,
     first: Name,
     held: Option<Accessed<'a>>,
 }
@@ -115,36 +124,53 @@ pub fn failed((what, i): Name) -> impl FnOnce(MemoryError) -> BackendError {
     move |source| BackendError::Memory { what: format!("{what} {i}"), source }
 }
 
+impl Memories {
+    pub fn of(inputs: &[Option<Bound>], outputs: &[Option<Bound>]) -> Self {
+        let given = inputs.iter().enumerate().map(|(i, input)| (input, Access::Read, ("input", i)));
+        let taken = outputs.iter().enumerate().map(|(i, output)| (output, Access::Write, ("output", i)));
+        // One access to each memory, whatever for: nothing is locked twice.
+        let mut memories = BTreeMap::new();
+        for (argument, access, first) in given.chain(taken) {
+            let Some(Bound { data, .. }) = argument else { continue };
+            let new = || Used { any: data.clone(), access, first };
+            let used = memories.entry(std::ptr::from_ref(data.mapping())).or_insert_with(new);
+            used.access = used.access.and(access);
+        }
+        Memories(memories.into_values().collect())
+    }
+
+    /// The first argument that lies in one that has vanished.
+    pub fn vanished(&self) -> Option<Name> {
+        self.0.iter().find(|used| used.any.mapping().vanished()).map(|used| used.first)
+    }
+
+    /// Whether to take hold of them may take long.
+    pub fn may_be_busy(&self) -> bool {
+        self.0.iter().any(|used| used.any.may_be_busy())
+    }
+}
+
 impl<'a> Held<'a> {
     /// Takes hold of the memories of these arguments. That may take as long as a device is busy with them: whoever calls
     /// this must not have a turn.
-    pub fn new(inputs: &'a [Option<Bound>], outputs: &'a [Option<Bound>]) -> Result<Self, BackendError> {
-        let given = |(i, input): (usize, &'a Option<Bound>)| {
-            input.as_ref().map(|input| (&input.data, Access::Read, ("input", i)))
-        };
-        let taken = |(i, output): (usize, &'a Option<Bound>)| {
-            output.as_ref().map(|output| (&output.data, Access::Write, ("output", i)))
+    pub fn new(
+        inputs: &'a [Option<Bound>],
+        outputs: &'a [Option<Bound>],
+        memories: &'a Memories,
+    ) -> Result<Self, BackendError> {
+        let hold = |used: &'a Used| {
+            let (mapping, first) = (used.any.mapping(), used.first);
+            let held = Accessed::new(mapping, used.access).map_err(failed(first))?;
+            Ok((std::ptr::from_ref(mapping), Memory { first, held }))
         };
         let losses = losses_of_memory();
-        let all = inputs.iter().enumerate().filter_map(given);
-        let all = all.chain(outputs.iter().enumerate().filter_map(taken));
-        // One access to each memory, whatever for: nothing is locked twice.
-        let mut memories = BTreeMap::new();
-        for (slice, access, first) in all {
-            let mapping = slice.mapping();
-            let new = Memory { mapping, access, first, held: None };
-            let memory = memories.entry(std::ptr::from_ref(mapping)).or_insert(new);
-            memory.access = memory.access.and(access);
-        }
-        for memory in memories.values_mut() {
-            memory.held = Accessed::new(memory.mapping, memory.access).map_err(failed(memory.first))?;
-        }
-        Ok(Held { inputs, outputs, memories, losses })
+        let held = memories.0.iter().map(hold).collect::<Result<_, BackendError>>()?;
+        Ok(Held { inputs, outputs, memories, held, losses })
     }
 
-    /// All of its memories, each with its first argument.
-    pub fn memories(&self) -> impl Iterator<Item = (&'a Mapping, Name)> + '_ {
-        self.memories.values().map(|memory| (memory.mapping, memory.first))
+    /// All of its memories.
+    pub fn memories(&self) -> &'a Memories {
+        self.memories
     }
 
     /// How many memories of this process had vanished before it took hold of any.
@@ -163,7 +189,7 @@ impl<'a> Held<'a> {
     }
 
     fn of(&self, slice: &ClientSlice) -> Option<&Accessed<'a>> {
-        self.memories.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
+        self.held.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
     }
 }
 
@@ -299,7 +325,7 @@ impl<'a> Arguments<'a> {
         // To end an access may wait for a device, and to free what the run had takes as long as that is large: others can
         // compute meanwhile.
         interrupt.before_waiting();
-        for memory in self.held.memories.into_values() {
+        for memory in self.held.held.into_values() {
             memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first))?;
         }
         Ok(shapes)
@@ -370,6 +396,23 @@ mod tests {
                 added.push(slice(given));
             }
         }
+    }
+
+    #[test]
+    fn a_memory_is_found_once_whatever_lies_in_it() {
+        let mappings = [(); 2].map(|()| Arc::new(Mapping::anonymous(8).unwrap()));
+        let bound = |mapping: usize, offset| {
+            let data = ClientSlice::new(mappings[mapping].clone(), offset, 4).unwrap();
+            Some(Bound { data, dims: Dims::new() })
+        };
+        let inputs: Vec<_> = (0..1000).map(|i| bound(0, i % 5)).chain([None, bound(1, 0)]).collect();
+        let outputs = vec![bound(1, 4); 1000];
+        let memories = Memories::of(&inputs, &outputs);
+        let mut found: Vec<_> = memories.0.iter().map(|used| (used.first, used.access)).collect();
+        found.sort_by_key(|(first, _)| *first);
+        assert_eq!(found, [(("input", 0), Access::Read), (("input", 1001), Access::ReadWrite)]);
+        let held = Held::new(&inputs, &outputs, &memories).unwrap();
+        assert!(inputs.iter().chain(&outputs).flatten().all(|bound| held.of(&bound.data).is_some()));
     }
 
     #[test]

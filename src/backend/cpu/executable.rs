@@ -2,7 +2,7 @@
 //!
 //! A model that is compiled just in time has private copies of its constants, as the client's may be gone by then.
 
-use super::arguments::{Bound, Held};
+use super::arguments::{Bound, Held, Memories};
 use super::little::LittleCores;
 use super::on_demand::OnDemand;
 use super::pool::ThreadPool;
@@ -148,7 +148,8 @@ impl Executable for CpuExecutable {
         let outputs = bound("output", &arguments.request.outputs)?;
         let uses_pool = threads(self.options.preference) > 1;
         let ready = (arguments.reused && uses_pool).then(|| Box::new(self.cores.pool.warm()) as Ready);
-        Ok(Arc::new(CpuBinding { executable: self, inputs, outputs, _ready: ready }))
+        let memories = Memories::of(&inputs, &outputs);
+        Ok(Arc::new(CpuBinding { executable: self, inputs, outputs, memories, _ready: ready }))
     }
 
     fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
@@ -182,17 +183,13 @@ struct CpuBinding {
     executable: Arc<CpuExecutable>,
     inputs: Vec<Option<Bound>>,
     outputs: Vec<Option<Bound>>,
+    memories: Memories,
     _ready: Option<Ready>,
 }
 
 impl CpuBinding {
-    /// Whether to take hold of its memory may take long.
-    fn may_wait(&self) -> bool {
-        self.inputs.iter().chain(&self.outputs).flatten().any(|bound| bound.data.may_be_busy())
-    }
-
     fn hold(&self) -> Result<Held<'_>, BackendError> {
-        Held::new(&self.inputs, &self.outputs)
+        Held::new(&self.inputs, &self.outputs, &self.memories)
     }
 
     /// Executes on this thread, which has a turn.
@@ -218,7 +215,7 @@ impl CpuBinding {
 
 impl Binding for CpuBinding {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
-        if self.may_wait() {
+        if self.memories.may_be_busy() {
             let Cores { executors, busy, .. } = &*self.executable.cores;
             let place = busy.take(control.client, 1);
             let place =

@@ -256,7 +256,7 @@ pub fn broken_plan() -> BackendError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Bound, Held};
+    use super::super::arguments::{Bound, Held, Memories};
     use super::super::routine::Value;
     use super::super::samples::{compile, f32_info, floats, Build};
     use super::*;
@@ -327,7 +327,8 @@ mod tests {
             let inputs = [bound(&[2, 400]), bound(&[2, 400]).filter(|_| both)];
             inputs[0].as_ref().unwrap().data.write(bytemuck::cast_slice(&floats(800, 3.0))).unwrap();
             let outputs = [bound(&[2, 3])];
-            program.run(Held::new(&inputs, &outputs).unwrap(), &Control::default()).unwrap();
+            let memories = Memories::of(&inputs, &outputs);
+            program.run(Held::new(&inputs, &outputs, &memories).unwrap(), &Control::default()).unwrap();
             outputs[0].as_ref().unwrap().data.to_private().unwrap().to_vec()
         });
         assert_eq!(both, first);

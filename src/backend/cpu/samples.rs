@@ -1,6 +1,6 @@
 //! Models that unit tests make, and what they make of compiled ones.
 
-use super::arguments::{Bound, Held};
+use super::arguments::{Bound, Held, Memories};
 use super::compile::compile_for;
 use super::kernels::Work;
 use super::pool::ThreadPool;
@@ -130,7 +130,8 @@ pub fn run(program: &Program) -> Vec<u8> {
     let (input, output) = (bound(&interface.inputs[0]), bound(&interface.outputs[0]));
     input.data.write(&made_up(&interface.inputs[0])).unwrap();
     let (inputs, outputs) = ([Some(input)], [Some(output.clone())]);
-    program.run(Held::new(&inputs, &outputs).unwrap(), &Control::default()).unwrap();
+    let memories = Memories::of(&inputs, &outputs);
+    program.run(Held::new(&inputs, &outputs, &memories).unwrap(), &Control::default()).unwrap();
     output.data.to_private().unwrap().to_vec()
 }
 

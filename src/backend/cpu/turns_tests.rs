@@ -1,7 +1,7 @@
 //! Tests that compiling and running give the turn up often, whatever there is much of in a model. What is measured is the
 //! processor time of the thread between two yield points, beside all of it: what else the machine does is not in it.
 
-use super::arguments::{Bound, Held};
+use super::arguments::{Bound, Held, Memories};
 use super::compile::compile_for;
 use super::constant::Constant as Compiled;
 use super::executable::{Cores, CpuExecutable};
@@ -202,7 +202,9 @@ fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
             dims.enumerate().map(|(i, dims)| Some(Bound { data: slice(i, dims[0] as usize), dims })).collect()
         };
         let (inputs, outputs) = (bound(&model.main.inputs), bound(&model.main.outputs));
-        let mut held: Vec<_> = (0..TRIES).map(|_| Held::new(&inputs, &outputs).unwrap()).collect();
+        let memories = Memories::of(&inputs, &outputs);
+        let held = |_| Held::new(&inputs, &outputs, &memories).unwrap();
+        let mut held: Vec<_> = (0..TRIES).map(held).collect();
         assert_gives_way(&format!("{name}, run"), |control| {
             program.run(held.pop().unwrap(), control).unwrap()
         });
@@ -236,9 +238,10 @@ fn a_loop_without_steps_gives_its_turn_up() {
         [Some(Bound { data: slice, dims: smallvec![1] })]
     };
     let (inputs, outputs) = (bound(), bound());
+    let memories = Memories::of(&inputs, &outputs);
     let passed = yield_points(|control| {
         let control = Control { loop_timeout: Duration::from_millis(50), ..control.clone() };
-        let ran = program.run(Held::new(&inputs, &outputs).unwrap(), &control);
+        let ran = program.run(Held::new(&inputs, &outputs, &memories).unwrap(), &control);
         assert!(matches!(ran, Err(BackendError::LoopTimeout(_))), "it never ends");
     });
     assert!(passed > 100, "{passed} yield points");
@@ -407,7 +410,8 @@ fn what_a_product_is_gone_on_with_may_take_longer_than_the_product() {
     let slice = |len: u32| ClientSlice::whole(Arc::new(Mapping::anonymous(4 * len as usize).unwrap()));
     let bound = |dims: [u32; 2]| [Some(Bound { data: slice(dims[0] * dims[1]), dims: dims[..].into() })];
     let (inputs, outputs) = (bound([ROWS, 1]), bound([ROWS, COLUMNS]));
-    let held = Held::new(&inputs, &outputs).unwrap();
+    let memories = Memories::of(&inputs, &outputs);
+    let held = Held::new(&inputs, &outputs, &memories).unwrap();
     let passed = yield_points(|control| program.run(held, control).unwrap());
     // A step of an element takes some nanoseconds.
     assert!(passed >= ROWS as usize * COLUMNS as usize * STEPS / 1_000_000, "{passed} yield points");

@@ -3,16 +3,16 @@
 //! What a kernel writes to such memory from then on is memory of the driver's that nobody counts, as much of it as an output has.
 //! So the run ends at the next point where it may, and gives that back.
 
-use super::arguments::{failed, Held, Name};
+use super::arguments::{failed, Held, Memories};
 use crate::backend::{BackendError, Control};
-use crate::memory::{losses_of_memory, Mapping, MemoryError};
+use crate::memory::{losses_of_memory, MemoryError};
 use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The interrupt of a run over client memories.
 pub struct Watch<'a> {
     control: &'a Control,
-    memories: Vec<(&'a Mapping, Name)>,
+    memories: &'a Memories,
     /// How many losses there were in all when those memories were last looked at: there are few, and many memories.
     seen: AtomicUsize,
 }
@@ -20,11 +20,7 @@ pub struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// For a run of `control` over what it has taken hold of.
     pub fn new(control: &'a Control, held: &Held<'a>) -> Self {
-        Watch { control, memories: held.memories().collect(), seen: AtomicUsize::new(held.losses()) }
-    }
-
-    fn lost(&self) -> Option<Name> {
-        self.memories.iter().find(|(mapping, _)| mapping.vanished()).map(|&(_, name)| name)
+        Watch { control, memories: held.memories(), seen: AtomicUsize::new(held.losses()) }
     }
 
     fn look(&self) -> Result<(), OpError> {
@@ -32,7 +28,7 @@ impl<'a> Watch<'a> {
         if losses == self.seen.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if self.lost().is_some() {
+        if self.memories.vanished().is_some() {
             return Err(OpError::Cancelled);
         }
         self.seen.store(losses, Ordering::Relaxed);
@@ -41,7 +37,7 @@ impl<'a> Watch<'a> {
 
     /// Why the run ended that ended for `why`.
     pub fn reason(&self, why: BackendError) -> BackendError {
-        match (&why, self.lost()) {
+        match (&why, self.memories.vanished()) {
             (BackendError::Cancelled, Some(name)) => failed(name)(MemoryError::Vanished),
             _ => why,
         }
@@ -70,7 +66,7 @@ mod tests {
     use super::super::arguments::Bound;
     use super::super::samples::{compile, f32_info, floats, Build};
     use super::*;
-    use crate::memory::{Access, ClientSlice};
+    use crate::memory::{Access, ClientSlice, Mapping};
     use crate::ops::OperationType;
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -95,7 +91,8 @@ mod tests {
         let (files, control) = ([file(), file()], Control::default());
         let [own, other] = files.each_ref().map(bound);
         let outputs = [Some(own.clone())];
-        let held = Held::new(&[], &outputs).unwrap();
+        let memories = Memories::of(&[], &outputs);
+        let held = Held::new(&[], &outputs, &memories).unwrap();
         let watch = Watch::new(&control, &held);
         let lose = |file: &File, bound: &Bound| {
             file.set_len(0).unwrap();
@@ -129,7 +126,9 @@ mod tests {
         let values = floats(ELEMENTS, 1.0);
         let input = input.inspect(|input| input.data.write(bytemuck::cast_slice(&values)).unwrap());
         let (inputs, outputs) = ([input], [first, second.clone()]);
-        let run = || program.run(Held::new(&inputs, &outputs).unwrap(), &Control::default());
+        let memories = Memories::of(&inputs, &outputs);
+        let held = || Held::new(&inputs, &outputs, &memories).unwrap();
+        let run = || program.run(held(), &Control::default());
         let written = || second.as_ref().unwrap().data.to_private().unwrap().iter().any(|&byte| byte != 0);
         run().unwrap();
         assert!(written());

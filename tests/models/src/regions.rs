@@ -7,6 +7,7 @@ use std::rc::Rc;
 use subject::{FreeSlots, Regions, Slot};
 
 #[path = "../../../src/memory/regions.rs"]
+#[allow(dead_code)] // where a region lies is of no interest to the model
 mod subject;
 
 fn unused() -> Slot {

@@ -80,7 +80,11 @@ pub mod scheduler {
 
 /// The model decides who goes first.
 pub mod time_slices {
-    pub fn long() {}
+    pub struct Long;
+
+    pub fn long() -> Long {
+        Long
+    }
 
     pub fn look() {}
 }

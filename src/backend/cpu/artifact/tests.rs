@@ -1,6 +1,6 @@
 //! What was written runs as what was compiled; bytes that were tampered with give errors, not panics.
 
-use crate::backend::cpu::arguments::{Bound, Held};
+use crate::backend::cpu::arguments::{Bound, Held, Memories};
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
@@ -154,12 +154,9 @@ fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>, BackendErr
     };
     let inputs: Vec<_> = program.interface().inputs.iter().map(input).collect();
     let out = whole(1 << 16);
-    let outputs = program
-        .interface()
-        .outputs
-        .iter()
-        .map(|info| Some(Bound { data: out.clone(), dims: info.dims.clone() }));
-    program.run(Held::new(&inputs, &outputs.collect::<Vec<_>>())?, control)?;
+    let output = |info: &TensorInfo| Some(Bound { data: out.clone(), dims: info.dims.clone() });
+    let outputs: Vec<_> = program.interface().outputs.iter().map(output).collect();
+    program.run(Held::new(&inputs, &outputs, &Memories::of(&inputs, &outputs))?, control)?;
     Ok(out.to_private().unwrap().to_vec())
 }
 
