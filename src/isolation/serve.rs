@@ -206,8 +206,11 @@ impl Server {
 
     fn control(&self, call: u64, terms: &Terms) -> Control {
         let Terms { client, deadline_ns, loop_timeout, priority, recorded_since } = *terms;
-        let recorder = recorded_since.map(|began| Arc::new(Recorder::since(began, MOST_SPANS)));
-        let budget = Some(self.budget.clone());
+        let account = self.budget.on_account_of(client);
+        // A client that has no memory for it is not told what happens in this process.
+        let recorder = recorded_since.and_then(|began| Recorder::since(began, MOST_SPANS).counted());
+        drop(account);
+        let (recorder, budget) = (recorder.map(Arc::new), Some(self.budget.clone()));
         let control =
             Control { client, budget, deadline_ns, loop_timeout, priority, recorder, ..Control::default() };
         self.things().cancels.insert(call, control.cancelled.clone());

@@ -82,9 +82,9 @@ impl Recorder {
     }
 
     /// The same, with its memory on the account of the calling thread's client; `None` where that has no more.
-    pub fn counted(limit: usize) -> Option<Self> {
-        let counted = Counted::take(limit.checked_mul(size_of::<Span>())?)?;
-        Some(Recorder { _counted: Some(counted), ..Recorder::new(limit) })
+    pub fn counted(self) -> Option<Self> {
+        let counted = Counted::take(self.limit.checked_mul(size_of::<Span>())?)?;
+        Some(Recorder { _counted: Some(counted), ..self })
     }
 
     /// Nanoseconds since it was made.
