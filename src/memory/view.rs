@@ -197,17 +197,7 @@ impl Target<'_, u8> {
 
 #[inline]
 fn check(len: usize, start: usize, count: usize) {
-    let is_within = start <= len && count <= len - start;
-    if !is_within {
-        refuse(is_within, len, start, count);
-    }
-}
-
-/// Apart from the check, so that nothing is done for the message where all is well.
-#[cold]
-#[inline(never)]
-fn refuse(is_within: bool, len: usize, start: usize, count: usize) {
-    assert!(is_within, "{len} elements end before {start}+{count}");
+    assert!(start <= len && count <= len - start, "{len} elements end before {start}+{count}");
 }
 
 /// How many elements `bytes` bytes are.

@@ -46,7 +46,8 @@ pub(super) fn record(
     model: &Strong<dyn IPreparedModel>,
 ) -> Result<Strong<dyn IRecorder>, ServiceError> {
     let prepared = own(core, model)?;
-    let recorder = Recorder::new(MOST_SPANS).counted()
+    let recorder = Recorder::new(MOST_SPANS)
+        .counted()
         .ok_or_else(|| ServiceError::Exhausted("no memory for what would be recorded".into()))?;
     let recorder = Arc::new(recorder);
     prepared.record(&recorder);

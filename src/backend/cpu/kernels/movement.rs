@@ -269,6 +269,9 @@ impl Stride {
         let len = self.row.count as usize * size;
         let (size, steps) = (size as i64, (steps.0 * size as i64, steps.1 * size as i64));
         let (source, target) = (source * size, target * size);
+        let last = source + (count as i64 - 1) * steps.0;
+        let (low, high) = (source.min(last) as usize, source.max(last) as usize);
+        let from = from.pointer(low, high - low + len).wrapping_sub(low);
         // By their length, so that it is looked at once.
         macro_rules! with {
             ($copy:expr) => {
@@ -278,7 +281,7 @@ impl Stride {
                     // input.
                     unsafe {
                         let mut to = to.disjoint_part(target, len);
-                        $copy(from.pointer(source, len), to.pointer(0, len), len);
+                        $copy(from.wrapping_add(source), to.pointer(0, len), len);
                     }
                 }
             };
