@@ -1,6 +1,6 @@
 //! What a device refuses before it compiles, and who counts while it is asked.
 
-use super::super::Driver;
+use crate::service::Driver;
 use super::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::Backend;
