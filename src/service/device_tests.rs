@@ -1,12 +1,12 @@
 //! What a device refuses before it compiles, and who counts while it is asked.
 
-use crate::service::Driver;
 use super::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::Backend;
 use crate::model::{Constant, Lifetime};
 use crate::ops::Interrupt;
 use crate::scheduler::limits;
+use crate::service::Driver;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
