@@ -10,6 +10,7 @@ use super::line::{Line, Pace};
 use crate::scheduler::{limits, CallTurns, Key, Permit, Quota, Stop, Watched, Watcher};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
+use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, recv, shutdown, sockopt::PeerCredentials, MsgFlags, Shutdown};
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -85,7 +86,7 @@ impl Connections {
             descriptors: Quota::new(u64::MAX, u64::MAX),
             messages: Arc::new(Messages::new(turns)),
             watcher,
-            accepted: Line::new(PACE),
+            accepted: Line::new(PACE, Guarded::is_gone),
             open: Mutex::default(),
             changed: Condvar::new(),
             times,
@@ -153,7 +154,10 @@ impl Connections {
 
     fn serve_all(&self, server: &Arc<RpcServer>) {
         while let Some(transport) = self.accepted.next() {
-            server.serve_connection(Box::new(transport));
+            match transport.is_gone() {
+                true => self.watcher.close(transport.uid(), transport),
+                false => server.serve_connection(Box::new(transport)),
+            }
         }
     }
 
@@ -216,8 +220,11 @@ impl Connections {
     fn refuse(&self, uid: u32, stream: UnixStream) {
         // Nothing more comes in after that.
         let _ = shutdown(stream.as_raw_fd(), Shutdown::Both); // fails where the other end has closed it
-        match recv(stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => drop(stream), // it holds nothing
+        let look =
+            |what| recv(stream.as_raw_fd(), &mut [0], what | MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        // An urgent byte is not seen among the others. EINVAL: none has come; EOPNOTSUPP: none can.
+        match (look(MsgFlags::empty()), look(MsgFlags::MSG_OOB)) {
+            (Ok(0), Err(Errno::EINVAL | Errno::EOPNOTSUPP)) => drop(stream), // it holds nothing
             _ => self.watcher.close(uid, (stream, self.count(uid, 1))),
         }
     }

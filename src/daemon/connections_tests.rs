@@ -152,12 +152,16 @@ fn what_a_client_has_sent_keeps_its_refused_connections_counted() {
     let held = || connections.descriptors.held_by(7);
     let (let_go, lingers) = std::sync::mpsc::channel();
     watcher.close(7, Lingers(lingers));
-    let [(silent, silents), (mut sender, senders)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+    let [(silent, silents), (mut sender, senders), (urgent, urgents)] =
+        [(); 3].map(|()| UnixStream::pair().unwrap());
     sender.write_all(b"something").unwrap();
+    let has_urgent = nix::sys::socket::send(urgent.as_raw_fd(), b"!", MsgFlags::MSG_OOB).is_ok();
     connections.refuse(7, silents);
     assert!((&silent).read(&mut [0]).is_ok_and(|read| read == 0) && held() == 0, "it waits for nothing");
     connections.refuse(7, senders);
     assert_eq!((held(), sender.write(b"more").is_err()), (1, true));
+    connections.refuse(7, urgents);
+    assert_eq!(held(), 1 + u64::from(has_urgent), "not every kernel takes an urgent byte");
     drop(let_go);
     let start = Instant::now();
     while held() > 0 {

@@ -95,6 +95,11 @@ impl Guarded {
         self.pending.uid
     }
 
+    /// Whether its client has closed it.
+    pub fn is_gone(&self) -> bool {
+        self.pending.gone.is_set()
+    }
+
     /// Receives, after a short while of polling where the call that was served is likely to be followed by another.
     fn receive<T>(&self, receive: impl FnOnce() -> RpcResult<T>) -> RpcResult<T> {
         was_read();

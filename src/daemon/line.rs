@@ -1,5 +1,5 @@
-//! A line in which clients take turns: however much one of them puts in, another's first comes next, and nobody's comes faster
-//! than a pace.
+//! A line in which clients take turns: however much one of them puts in, another's first comes next, and what is of any one comes
+//! no faster than a pace.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,8 @@ pub struct Pace {
 /// What waits, by client. How much that may be is for the caller to limit.
 pub struct Line<T> {
     pace: Pace,
+    /// Whether something is of no use any more: it comes before its time, as it is only to be let go of.
+    is_useless: fn(&T) -> bool,
     waiting: Mutex<Waiting<T>>,
     changed: Condvar,
 }
@@ -36,9 +38,9 @@ struct Own<T> {
 }
 
 impl<T> Line<T> {
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: Pace, is_useless: fn(&T) -> bool) -> Self {
         let waiting = Waiting { by_client: HashMap::new(), order: VecDeque::new(), is_over: false };
-        Line { pace, waiting: Mutex::new(waiting), changed: Condvar::new() }
+        Line { pace, is_useless, waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
     /// Puts `what` in line for `client`; drops it once the line is over.
@@ -66,7 +68,7 @@ impl<T> Line<T> {
                 return None;
             }
             let now = Instant::now();
-            let wait = match waiting.first(now, self.pace) {
+            let wait = match waiting.first(now, self.pace, self.is_useless) {
                 Ok(first) => return Some(first),
                 Err(wait) => wait,
             };
@@ -96,19 +98,25 @@ impl<T> Line<T> {
 }
 
 impl<T> Waiting<T> {
-    /// The first of the next client who need not rest; else how long the first of those in line has to.
-    fn first(&mut self, now: Instant, pace: Pace) -> Result<T, Option<Duration>> {
+    /// The first of the next client who need not rest, or something useless of one who has to; else how long the first of those in
+    /// line has to rest.
+    fn first(&mut self, now: Instant, pace: Pace, is_useless: fn(&T) -> bool) -> Result<T, Option<Duration>> {
         let mut least = None;
         for at in 0..self.order.len() {
             let client = self.order[at];
             let Some(own) = self.by_client.get_mut(&client) else { continue };
             let rest = (own.rested + pace.every).saturating_duration_since(now + pace.at_once * pace.every);
-            if !rest.is_zero() {
+            let place = match rest.is_zero() {
+                true => Some(0),
+                false => own.waiting.iter().position(is_useless),
+            };
+            let Some(first) = place.and_then(|place| own.waiting.remove(place)) else {
                 least = Some(least.map_or(rest, |least: Duration| least.min(rest)));
                 continue;
+            };
+            if rest.is_zero() {
+                own.rested = own.rested.max(now) + pace.every;
             }
-            let Some(first) = own.waiting.pop_front() else { continue };
-            own.rested = own.rested.max(now) + pace.every;
             let has_more = !own.waiting.is_empty();
             self.order.remove(at);
             if has_more {
@@ -130,9 +138,13 @@ mod tests {
     /// Fast enough for nobody to wait.
     const ANY: Pace = Pace { at_once: 1000, every: Duration::from_millis(1) };
 
+    fn never<T>(_: &T) -> bool {
+        false
+    }
+
     #[test]
     fn who_comes_later_waits_for_one_of_each_other() {
-        let line = Line::new(ANY);
+        let line = Line::new(ANY, never);
         for (client, what) in [(1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (2, "f")] {
             line.put(client, what);
         }
@@ -145,14 +157,14 @@ mod tests {
     #[test]
     fn who_puts_in_much_waits_and_others_do_not() {
         let pace = Pace { at_once: 3, every: Duration::from_secs(10) };
-        let line = Line::new(pace);
+        let line = Line::new(pace, never);
         (0..8).for_each(|i| line.put(1, (1, i)));
         line.put(2, (2, 0));
         let start = Instant::now();
         let mut waiting = line.lock();
         let mut taken = Vec::new();
         let mut wait = |now: Instant, taken: &mut Vec<_>| loop {
-            match waiting.first(now, pace) {
+            match waiting.first(now, pace, never) {
                 Ok(first) => taken.push(first),
                 Err(wait) => return wait,
             }
@@ -172,15 +184,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_of_no_use_any_more_does_not_wait_for_its_time() {
+        let is_odd = |i: &i32| i % 2 == 1;
+        let line = Line::new(Pace { at_once: 1, every: Duration::from_secs(3600) }, is_odd);
+        (0..6).for_each(|i| line.put(1, i));
+        assert_eq!([(); 4].map(|()| line.next()), [Some(0), Some(1), Some(3), Some(5)]);
+        let mut waiting = line.lock();
+        assert!(waiting.first(Instant::now(), line.pace, is_odd).is_err_and(|rest| rest.is_some()));
+    }
+
+    #[test]
     fn what_waits_for_its_time_comes_by_itself() {
-        let line = Line::new(Pace { at_once: 1, every: Duration::from_millis(20) });
+        let line = Line::new(Pace { at_once: 1, every: Duration::from_millis(20) }, never);
         (0..3).for_each(|i| line.put(1, i));
         assert_eq!([(); 3].map(|()| line.next()), [Some(0), Some(1), Some(2)]);
     }
 
     #[test]
     fn a_line_that_is_over_keeps_nothing() {
-        let (line, kept) = (Line::new(ANY), Arc::new(()));
+        let (line, kept) = (Line::new(ANY, never), Arc::new(()));
         line.put(1, kept.clone());
         std::thread::scope(|threads| {
             let taken = threads.spawn(|| [line.next(), line.next()]);

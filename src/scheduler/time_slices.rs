@@ -12,10 +12,10 @@ use crate::memory::{set_time_slice, time_slice};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The shortest that there is.
-const SHORT: Duration = Duration::from_micros(100);
+/// About the shortest that there is. Neither this nor the other is a round number, so that they are told from what others give.
+const SHORT: Duration = Duration::from_nanos(100_003);
 /// Longer than the usual one, of 2 to 4 ms.
-const LONG: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_nanos(10_000_019);
 /// Work is given long slices once it has taken so long. A thread that has just come to a processor has mostly put another aside,
 /// which it would hold up until the kernel looks next; but the kernel looks whenever slices change.
 const AFTER: Duration = Duration::from_micros(300);

@@ -70,12 +70,12 @@ impl Binding for Device {
     }
 }
 
-/// Says that its device waits for fences. It compiles nothing: models are made by the tests.
-struct WaitsForFences(CpuBackend);
+/// A backend that says what the test wants of its device. It compiles nothing: models are made by the tests.
+struct Says(CpuBackend, fn(Info) -> Info);
 
-impl Backend for WaitsForFences {
+impl Backend for Says {
     fn info(&self) -> Info {
-        Info { waits_for_fences: true, ..self.0.info() }
+        (self.1)(self.0.info())
     }
 
     fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
@@ -92,26 +92,8 @@ impl Backend for WaitsForFences {
     }
 }
 
-/// Says that its device has one place.
-struct HasOnePlace(CpuBackend);
-
-impl Backend for HasOnePlace {
-    fn info(&self) -> Info {
-        Info { depth: Some(1), ..self.0.info() }
-    }
-
-    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
-        self.0.support(model, control)
-    }
-
-    fn compile(
-        &self,
-        model: &Model,
-        options: &CompileOptions,
-        control: &Control,
-    ) -> Result<Arc<dyn Executable>, BackendError> {
-        self.0.compile(model, options, control)
-    }
+fn says(what: fn(Info) -> Info) -> Says {
+    Says(CpuBackend::new(1).unwrap(), what)
 }
 
 /// A model on a device that stops for nobody: its executions end when the test says so.
@@ -205,7 +187,7 @@ fn a_device_is_asked_to_stop_at_a_deadline_that_passes_while_it_is_handed_the_ex
 #[test]
 fn a_duration_counts_from_when_the_last_fence_is_signalled_whoever_waits_for_it() {
     const DURATION: u64 = 3_600_000_000_000;
-    let driver = driver(WaitsForFences(CpuBackend::new(1).unwrap()));
+    let driver = driver(says(|info| Info { waits_for_fences: true, ..info }));
     for (measure, duration, device_waits) in
         [(false, None, true), (true, None, false), (false, Some(DURATION), false)]
     {
@@ -285,17 +267,17 @@ fn a_model_that_its_last_execution_ends_with_is_let_go_of_beside_the_watch() {
     let model = Mutex::new(Model(tell));
     let (execution, _sees) = execution(&driver, false, move |_| drop(model.lock()));
     let (fence, _never_signalled) = UnixStream::pair().unwrap();
-    let times = Times::new((boottime_ns() + 50_000_000) as i64, -1).unwrap();
+    let times = Times::new((boottime_ns() + 500_000_000) as i64, -1).unwrap();
     let _result = launch(execution, &[ParcelFileDescriptor::new(fence)], times, None).unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "nnhal-errand");
 }
 
 #[test]
 fn a_device_has_its_place_until_it_is_done_with_an_execution_that_its_caller_gave_up() {
-    let driver = driver(HasOnePlace(CpuBackend::new(1).unwrap()));
+    let driver = driver(says(|info| Info { depth: Some(1), ..info }));
     let device = Arc::new(Stubborn { completer: Mutex::default(), interface: float_in_and_out() });
     let execution = execution_of(&driver, device.clone(), false);
-    let control = execution.control(Some(boottime_ns() + 10_000_000), Arc::default());
+    let control = execution.control(Some(boottime_ns() + 500_000_000), Arc::default());
     assert!(execution.run(&control, Instant::now()).is_err(), "it does not end");
     let running = || driver.core().queue().unwrap().running;
     assert_eq!(running(), 1, "another would be handed over");

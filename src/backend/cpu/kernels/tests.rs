@@ -265,8 +265,6 @@ proptest! {
     }
 }
 
-/// What first layers are: patches of few channels, whose rows of taps are as long as some words, or longer than those that
-/// are copied by words.
 /// Multiplied by channels they are what no 32-bit address has.
 #[test]
 fn the_longest_steps_and_distances_equal_the_plain_ones() {
@@ -282,6 +280,8 @@ fn the_longest_steps_and_distances_equal_the_plain_ones() {
     }
 }
 
+/// What first layers are: patches of few channels, whose rows of taps are as long as some words, or longer than those that
+/// are copied by words.
 #[test]
 fn filters_of_few_channels_equal_the_plain_one() {
     for kind in [Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel] {
