@@ -171,7 +171,7 @@ impl End {
                 let left = Left::default();
                 let until_told = left.clone();
                 promise.tell(Box::new(move |outcome| {
-                    let _ = say.send(Some(outcome)); // nobody hears what comes after the wait
+                    let _ = say.send(Some(outcome)); // after the wait it is not heard
                     drop(until_told);
                 }));
                 Ok((Wait::Promised(hear, left), Arc::new(move || drop(wake.send(None)))))

@@ -179,7 +179,7 @@ fn what_an_execution_holds_that_is_given_up_lasts_until_its_device_is_done() {
     completer.complete(Ok(outcome()));
     assert_eq!(pending.wait(&control).unwrap(), outcome());
     drop(holds);
-    assert_eq!(Arc::strong_count(&what), 1, "whoever has its terms still");
+    assert_eq!(Arc::strong_count(&what), 1, "though its terms are there still");
 }
 
 /// Runs at once.

@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(300);
 /// The descriptors that a connection takes: the crate's, ours, and the one that is watched for its end.
 const DESCRIPTORS_EACH: u64 = 3;
 /// How fast connections of one client are served. Each gets threads, whose beginning and end hold up all others of the process;
-/// a session has up to twenty, and a client may start many at once, but nobody needs new ones without end.
+/// a session has up to twenty, and a client may start many at once, but needs no new ones without end.
 const PACE: Pace = Pace { at_once: 256, every: Duration::from_millis(5) };
 
 /// What all connections of a service share.
@@ -231,7 +231,7 @@ impl Connections {
 
     /// Counts descriptors until it is dropped.
     fn count(&self, uid: u32, descriptors: u64) -> Option<Permit> {
-        self.descriptors.take(uid, descriptors).ok() // there is no limit
+        self.descriptors.take(uid, descriptors).ok() // never refused: the quota has all numbers
     }
 
     /// Has calls by a connection stop once that is closed. It is used all the same where it cannot be watched.

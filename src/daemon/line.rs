@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Fast enough for nobody to wait.
+    /// So fast that none waits.
     const ANY: Pace = Pace { at_once: 1000, every: Duration::from_millis(1) };
 
     fn never<T>(_: &T) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! One thread at a time reads. It does long work itself, while another thread reads on: an execution stays on its thread.
 //! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What is to
-//! be executed it leaves to the work: that may be long, and is let go of only after the answer, or when nobody wants that.
+//! be executed it leaves to the work: that may be long, and is let go of only after the answer, or once that is not wanted any more.
 
 use super::codec::{from_bytes, to_bytes, Blob};
 use super::constants::{constant_file, not_copied, Part};

@@ -78,7 +78,7 @@ fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_can
     let long = server.begin(order(1, MANY_BYTES + 1), Vec::new()).expect("it may take long");
     std::thread::scope(|scope| {
         let server = &server;
-        // Whoever reads it reads the next, and does it.
+        // The reader goes on, and does the next.
         let short = server.begin(order(2, 1), Vec::new()).expect("it may take long");
         short(server);
         assert!(matches!(hears(&service), Answer::Unbound(BackendError::Failed(_))), "of no model");

@@ -5,7 +5,7 @@
 //! to answer. Network file systems can block as well, but only the administrator mounts those: they are not refused.
 //!
 //! A file of overlayfs is another file of one of its layers, which may be one that a process serves. Of those that tell of themselves
-//! what they are now, one that was opened to be read may be mapped as what it was when it was opened. Whoever may mount where we cannot
+//! what they are now, one that was opened to be read may be mapped as what it was when it was opened. A process that may mount where we cannot
 //! see it can make such a one, so what cannot be told from it is refused as well.
 
 use super::MemoryError;

@@ -36,9 +36,9 @@ pub struct Budget(Arc<Quotas>);
 struct Quotas {
     private: Arc<Quota>,
     readers: Arc<Quota>,
-    /// Descriptors that mapped memory holds; `None` if nobody counts them.
+    /// Descriptors that mapped memory holds; `None` where they are not counted.
     descriptors: Option<Arc<Quota>>,
-    /// Bytes of their own memory that clients have mapped here; `None` if nobody counts them.
+    /// Bytes of their own memory that clients have mapped here; `None` where they are not counted.
     mapped: Option<Arc<Quota>>,
     /// What is kept of the private memory though nobody uses it.
     idle: Arc<Idle>,

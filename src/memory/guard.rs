@@ -59,13 +59,13 @@ impl Region {
         REGIONS.is_marked(self.slot)
     }
 
-    /// Gives back what was written to the pages in place of a lost file, if it is lost: nobody counts that, and nobody reads it.
+    /// Gives back what was written to the pages in place of a lost file, if it is lost: it is not counted, and not read any more.
     pub fn give_back(&self) {
         if !self.vanished() {
             return;
         }
         let (start, len) = REGIONS.place(self.slot);
-        // SAFETY: the region stays mapped as long as `self` lives, and nobody holds a reference into it. Who still computes
+        // SAFETY: the region stays mapped as long as `self` lives, and no reference leads into it. A thread that still computes
         // there meets zeroes, as in any memory of a client. Pages that are the file's still, as another thread is only about
         // to replace them, lose nothing by this.
         unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };

@@ -25,7 +25,7 @@ pub trait Yield: Send + Sync + std::fmt::Debug {
     fn lend(&self) {}
 }
 
-/// What a run has until its device is done with it, even where nobody waits for that any more: a place in the device's queue,
+/// What a run has until its device is done with it, even where its caller has given up: a place in the device's queue,
 /// device buffers.
 pub struct Held {
     what: Mutex<Option<Box<dyn Any + Send>>>,

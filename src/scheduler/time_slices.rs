@@ -119,13 +119,20 @@ mod tests {
         time_slice().ok().filter(|slice| !slice.is_zero())
     }
 
-    #[test]
-    fn slices_are_long_while_there_is_long_work_and_short_otherwise() {
+    /// Does `then` on a thread that has begun, where the kernel has slices to choose.
+    fn begun(then: impl FnOnce() + Send + 'static) {
         aside(|| {
             begin().unwrap();
-            if slice().is_none() {
-                return eprintln!("skipped: this kernel has no slices to choose");
+            match slice() {
+                Some(_) => then(),
+                None => eprintln!("skipped: this kernel has no slices to choose"),
             }
+        });
+    }
+
+    #[test]
+    fn slices_are_long_while_there_is_long_work_and_short_otherwise() {
+        begun(|| {
             let inner = || (slice(), drop(long()), slice());
             assert_eq!((inner(), slice()), ((Some(SHORT), (), Some(SHORT)), Some(SHORT)));
             let outer = long();
@@ -141,11 +148,7 @@ mod tests {
 
     #[test]
     fn work_with_yield_points_has_long_slices_once_it_has_taken_long() {
-        aside(|| {
-            begin().unwrap();
-            if slice().is_none() {
-                return eprintln!("skipped: this kernel has no slices to choose");
-            }
+        begun(|| {
             look();
             let work = long_later();
             let inner = long_later();

@@ -247,7 +247,7 @@ impl Task {
             task.begin(slot, fences, &terms, fenced)
         };
         let core = execution.prepared().core.clone();
-        drop(execution); // whoever ends it is to be the last who has it
+        drop(execution); // the thread that ends it is to be the last to have it
         if at_once {
             return core.when_slot(&control, begin);
         }

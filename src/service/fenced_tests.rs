@@ -96,7 +96,7 @@ fn says(what: fn(Info) -> Info) -> Says {
     Says(CpuBackend::new(1).unwrap(), what)
 }
 
-/// A model on a device that stops for nobody: its executions end when the test says so.
+/// A model on a device that does not stop when it is told to: its executions end when the test says so.
 struct Stubborn {
     completer: Mutex<Option<Completer>>,
     interface: Takes,

@@ -1,6 +1,6 @@
 //! What stops a run besides its client: client memory that vanished under it.
 //!
-//! What a kernel writes to such memory from then on is memory of the driver's that nobody counts, as much of it as an output has.
+//! What a kernel writes to such memory from then on is memory of the driver's, and counts on no account: as much of it as an output has.
 //! So the run ends at the next point where it may, and gives that back.
 
 use super::arguments::{failed, Held, Memories};
