@@ -94,6 +94,10 @@ impl Executable for Pends {
         self.executable.artifact(control)
     }
 
+    fn is_lost(&self) -> bool {
+        self.executable.is_lost()
+    }
+
     fn describe(&self) -> Option<Description> {
         self.executable.describe()
     }

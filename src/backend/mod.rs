@@ -101,7 +101,8 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// A compiled model. It may be bound and executed by several threads at once.
+/// A compiled model. It may be bound and executed by several threads at once, and be that of several prepared models of one
+/// client.
 pub trait Executable: Send + Sync {
     /// The model's inputs and outputs, with dimensions as the model declares them.
     fn interface(&self) -> &Interface;
@@ -114,6 +115,12 @@ pub trait Executable: Send + Sync {
     /// time is kept after its first execution. Called on a thread of its own. After an error the model is as it was.
     fn artifact(&self, _control: &Control) -> Result<Option<Artifact>, BackendError> {
         Ok(None)
+    }
+
+    /// Whether it can be executed no more, whatever it is given: a client that prepares the model once more gets another one then,
+    /// and otherwise this one, while it has it. It must not wait for anything.
+    fn is_lost(&self) -> bool {
+        false
     }
 
     /// What runs the model's operations, and where its values lie, for people; `None` if that is not told, or not known

@@ -3,6 +3,7 @@
 //! What a client asked of a compilation is saved with it: a client that prepares from its cache is not asked again.
 
 use super::content::is_idle;
+use super::living::{Found, Living};
 use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
@@ -149,11 +150,13 @@ impl CachePlace {
         Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact), interrupt)?)
     }
 
-    /// Loads a compilation, with its data from the store if that keeps them. The files are read by one of `turns`.
-    pub fn load(
+    /// Loads a compilation, with its data from the store if that keeps them, unless the client has it already. The files are read by
+    /// one of `turns`.
+    pub(super) fn load(
         &self,
         (cache, store): (&Cache, Option<&Store>),
         backend: &dyn Backend,
+        living: &Living,
         (turns, control): (&CallTurns, &Control),
     ) -> Result<FromCache, CachingError> {
         let kept = |origin: &Origin| store?.data_of(self.key.uid, origin);
@@ -169,9 +172,22 @@ impl CachePlace {
         let mut loaded = loaded?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
         let bytes = loaded.data.iter().fold(0usize, |sum, data| sum.saturating_add(data.len()));
-        let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.origin);
+        let load = |saved| backend.load(saved, &options, control).map_err(CachingError::Backend);
         let saved = Saved { models: loaded.models, data: loaded.data };
-        let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
+        let executable = if bytes < LEAST_CONSTANTS {
+            load(saved)?
+        } else {
+            let name = loaded.origin.hash;
+            match living.find(name, control).map_err(|why| CachingError::Backend(why.into()))? {
+                Found::Alive(executable) => executable,
+                Found::Missing(making) => {
+                    let executable = load(saved)?;
+                    making.made(&executable);
+                    executable
+                }
+            }
+        };
+        let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.origin);
         Ok(FromCache { executable, options, to_keep })
     }
 }

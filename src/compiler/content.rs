@@ -1,9 +1,9 @@
 //! What a compilation depends on, as a hash: the name of what it gives in the driver's own store.
 //!
 //! Most of it are the constants, of which there may be gigabytes, so these are hashed where they lie, in blocks, by as
-//! many threads as the compilation may have. The hash must not depend on how many those were. If nobody waits for the
-//! name, it is made when the model is stored, after the client was told that the model is compiled: sums that are made
-//! meanwhile tell whether the constants are still the same then.
+//! many threads as the compilation may have. The hash must not depend on how many those were. Sums, which are made many times
+//! as fast, name a model while it is alive. If nobody waits for the hash, it is made when the model is stored, after the client
+//! was told that the model is compiled: by the sums the constants are still the same then.
 
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Preference};
 use crate::memory::MemoryError;
@@ -21,6 +21,8 @@ use std::thread::{available_parallelism, Builder};
 const BLOCK: usize = 512 << 10;
 /// How much of a client's memory is copied at once, to be hashed.
 const CHUNK: usize = 64 << 10;
+/// Models of more blocks have no name: their list takes memory.
+const MOST_BLOCKS: usize = 1 << 16;
 /// Another thread is not worth while for less.
 const BLOCKS_PER_THREAD: usize = 2;
 const MOST_THREADS: usize = 8;
@@ -73,6 +75,12 @@ impl Outline {
         Ok(Outline { hash: hash.hash, constants })
     }
 
+    /// Whether it has a name: its constants may be counted by the million, and lie in the same memory.
+    pub fn has_name(&self) -> bool {
+        let blocks = self.constants.iter().map(|constant| constant.len().div_ceil(BLOCK).max(1));
+        blocks.fold(0, usize::saturating_add) <= MOST_BLOCKS
+    }
+
     /// How much memory it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of::<Constant>() * self.constants.capacity()
@@ -84,18 +92,23 @@ impl Outline {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// A hash of all that decides what a compilation gives, made by up to `threads` threads. A client that changes its
-    /// constants meanwhile gets, later, what it compiled then: it deceives nobody else, as nobody else sees its entries.
-    pub fn hash(&self, threads: Threads, control: &Control) -> Result<Digest256, BackendError> {
-        let digests = each(&self.blocks(), threads, control, |block, chunk| {
-            let mut hash = Sha256::new();
-            block.read(chunk, |bytes| hash.update(bytes))?;
-            Ok(hash.finalize().into())
+    /// A hash of all that decides what a compilation gives, made by up to `threads` threads, and the sums of the constants. A
+    /// client that changes these meanwhile gets, later, what it compiled then: it deceives nobody else, as nobody else sees its
+    /// entries.
+    pub fn hash(&self, threads: Threads, control: &Control) -> Result<(Digest256, Vec<Sum>), BackendError> {
+        let hashed = each(&self.blocks(), threads, control, |block, chunk| {
+            let (mut hash, mut sum) = (Sha256::new(), Sum::default());
+            block.read(chunk, |bytes| {
+                hash.update(bytes);
+                sum.add(bytes);
+            })?;
+            Ok((Digest256::from(hash.finalize()), sum))
         })?;
-        Ok(self.join(&digests))
+        let (digests, sums): (Vec<_>, Vec<_>) = hashed.into_iter().unzip();
+        Ok((self.join(digests.iter().map(Digest256::as_slice)), sums))
     }
 
-    /// Sums of the constants, for [`Outline::hash_unless_changed`].
+    /// Sums of the constants.
     pub fn sums(&self, threads: Threads, control: &Control) -> Result<Vec<Sum>, BackendError> {
         each(&self.blocks(), threads, control, |block, chunk| {
             let mut sum = Sum::default();
@@ -111,22 +124,20 @@ impl Outline {
         sums: &[Sum],
         control: &Control,
     ) -> Result<Option<Digest256>, BackendError> {
-        let hashed = each(&self.blocks(), Threads::ONE, control, |block, chunk| {
-            let (mut hash, mut sum) = (Sha256::new(), Sum::default());
-            block.read(chunk, |bytes| {
-                hash.update(bytes);
-                sum.add(bytes);
-            })?;
-            Ok((Digest256::from(hash.finalize()), sum))
-        })?;
-        let (digests, found): (Vec<_>, Vec<_>) = hashed.into_iter().unzip();
-        Ok((found == sums).then(|| self.join(&digests)))
+        let (hash, found) = self.hash(Threads::ONE, control)?;
+        Ok((found == sums).then_some(hash))
     }
 
-    fn join(&self, digests: &[Digest256]) -> Digest256 {
+    /// What a model of these sums goes by as long as it is alive.
+    pub fn name(&self, sums: &[Sum]) -> Digest256 {
+        self.join(sums.iter().map(Sum::bytes))
+    }
+
+    /// A hash of what is told of each block.
+    fn join(&self, blocks: impl Iterator<Item = impl AsRef<[u8]>>) -> Digest256 {
         let mut hash = self.hash.clone();
         // How long the constants are has been hashed, and so which of them each block is of.
-        digests.iter().for_each(|digest| hash.update(digest));
+        blocks.for_each(|block| hash.update(block));
         let mut token: Digest256 = hash.finalize().into();
         let prefix = self.prefix();
         token[..prefix.len()].copy_from_slice(&prefix);
@@ -144,11 +155,18 @@ impl Outline {
 }
 
 /// A sum of bytes that is made many times as fast as a hash. It tells whether a client changed its memory between two
-/// looks at it. Two memories with one sum do no harm to others: the client that makes them deceives only itself.
+/// looks at it, and two models of one client apart. Two memories with one sum do no harm to others: the client that makes them
+/// deceives only itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum([u64; 4]);
 
 impl Sum {
+    fn bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes.as_chunks_mut().0.iter_mut().zip(self.0).for_each(|(to, word)| *to = word.to_le_bytes());
+        bytes
+    }
+
     fn add(&mut self, bytes: &[u8]) {
         let (rows, rest) = bytes.as_chunks::<32>();
         let mut last = [0; 32];

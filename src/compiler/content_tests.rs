@@ -32,7 +32,7 @@ fn outline(constants: &[Constant]) -> Outline {
 }
 
 fn hash_of(constants: &[Constant]) -> Digest256 {
-    outline(constants).hash(Threads::ONE, &Control::default()).unwrap()
+    outline(constants).hash(Threads::ONE, &Control::default()).unwrap().0
 }
 
 #[test]
@@ -41,20 +41,29 @@ fn whoever_hashes_wherever_it_lies_the_hash_is_the_same() {
     let (mine, theirs) =
         (outline(&[private(&large), private(&[7; 3])]), outline(&[client(&large), client(&[7; 3])]));
     let control = Control::default();
-    let expected = (mine.hash(Threads::ONE, &control).unwrap(), mine.sums(Threads::ONE, &control).unwrap());
+    let expected = mine.hash(Threads::ONE, &control).unwrap();
     assert_eq!((expected.1.len(), expected.1.contains(&Sum::default())), (7, false));
     for outline in [&mine, &theirs] {
         for most in [0, 2, 3, 8] {
             let threads = Threads { most, is_idle: &|| true };
-            let found = (outline.hash(threads, &control).unwrap(), outline.sums(threads, &control).unwrap());
-            assert_eq!(found, expected);
+            assert_eq!(outline.hash(threads, &control).unwrap(), expected);
+            assert_eq!(outline.sums(threads, &control).unwrap(), expected.1);
         }
         assert_eq!(outline.hash_unless_changed(&expected.1, &Control::default()).unwrap(), Some(expected.0));
     }
 }
 
+fn name_of(constants: &[Constant]) -> Digest256 {
+    let outline = outline(constants);
+    outline.name(&outline.sums(Threads::ONE, &Control::default()).unwrap())
+}
+
 #[test]
 fn every_byte_and_every_length_counts() {
+    [hash_of, name_of].into_iter().for_each(distinguishes);
+}
+
+fn distinguishes(hash_of: fn(&[Constant]) -> Digest256) {
     let bytes = vec![1; 2 * BLOCK];
     let mut hashes = vec![hash_of(&[client(&bytes)])];
     for at in [0, BLOCK - 1, BLOCK, 2 * BLOCK - 1] {
@@ -83,7 +92,7 @@ fn what_is_hashed_later_is_hashed_as_it_was_or_not_at_all() {
         let outline = outline(&[constant.clone(), private(&[7; 3])]);
         let sums = outline.sums(Threads::ONE, &Control::default()).unwrap();
         let hash = outline.hash_unless_changed(&sums, &Control::default()).unwrap();
-        assert_eq!(hash, Some(outline.hash(Threads::ONE, &Control::default()).unwrap()));
+        assert_eq!(hash, Some(outline.hash(Threads::ONE, &Control::default()).unwrap().0));
         let Constant::Client(slice) = constant else { panic!("made as a client's") };
         for at in [0, len / 2, len - 1] {
             for bit in [1, 0x80] {
@@ -98,6 +107,14 @@ fn what_is_hashed_later_is_hashed_as_it_was_or_not_at_all() {
         }
         assert_eq!(outline.hash_unless_changed(&sums, &Control::default()).unwrap(), hash);
     }
+}
+
+#[test]
+fn models_of_very_many_constants_have_no_name() {
+    let many = |count| outline(&vec![private(&[1]); count]).has_name();
+    assert!(many(MOST_BLOCKS) && !many(MOST_BLOCKS + 1));
+    assert!(!outline(&vec![private(&[]); MOST_BLOCKS + 1]).has_name());
+    assert!(!outline(&vec![private(&vec![1; 4 * BLOCK]); MOST_BLOCKS / 4 + 1]).has_name());
 }
 
 /// Counts how often the turn could have been given up.

@@ -1,7 +1,7 @@
 //! Compilations: from a checked model to an executable, on a few threads of their own.
 //!
-//! What a client gives cache files for is saved in these at once, and the rest in the driver's own store once it was
-//! used. Just in time, compiling is left to the first execution, and saving waits for that.
+//! What a client compiles while it has it already is the same model. What it gives cache files for is saved in these at once, and
+//! the rest in the driver's own store once it was used. Just in time, compiling is left to the first execution, and saving waits for that.
 //!
 //! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: the caller
 //! says in a closure what to do with the outcome.
@@ -9,6 +9,7 @@
 mod caching;
 mod content;
 mod error;
+mod living;
 mod saving;
 mod storing;
 
@@ -26,11 +27,13 @@ use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls::Calls;
 use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Watcher, Workers};
 use caching::FromCache;
+use living::Living;
 use saving::{Attempt, ReservedFiles, Saves, Saving};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use storing::By;
 
 /// How long a save waits after the execution that it is due to. A save that began at once took the cores while that execution
 /// was answered: on two cores the answer came some milliseconds later.
@@ -118,6 +121,7 @@ struct Shared {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     store: Option<Arc<Store>>,
+    living: Living,
     /// For what is hashed and read.
     turns: CallTurns,
     counts: Arc<Counts>,
@@ -136,7 +140,14 @@ impl Compiler {
         let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
-        let shared = Arc::new(Shared { backend, cache, store, turns, counts: Arc::default() });
+        let shared = Arc::new(Shared {
+            backend,
+            cache,
+            store,
+            living: Living::default(),
+            turns,
+            counts: Arc::default(),
+        });
         Ok(Compiler {
             shared,
             workers,
@@ -325,17 +336,19 @@ impl Shared {
     ) -> Outcome {
         // Until the first execution its constants stay the client's.
         options.just_in_time &= mappings.is_some();
-        // The store would read the constants now, which just-in-time compilation leaves to the first execution.
-        let store = self.store.as_ref().filter(|_| !options.just_in_time);
-        let store = store.map(|store| (store, &self.counts.store));
+        let by = By {
+            backend: &*self.backend,
+            store: self.store.as_ref().map(|store| (store, &self.counts.store)),
+            living: &self.living,
+            turns: &self.turns,
+        };
         // A client that keeps the model itself needs no second copy on the disk; one from earlier may be there.
         let keep = files.is_none();
         let what = (model, &options);
         let (executable, store_as) =
-            storing::compile(store, keep, &*self.backend, what, &mut mappings, (&self.turns, control))
-                .map_err(CompileError::Backend)?;
+            storing::compile(&by, keep, what, &mut mappings, control).map_err(CompileError::Backend)?;
         let place = match files {
-            Some(files) => self.save(&*executable, &options, files, control).unwrap_or_else(|why| {
+            Some(files) => self.save(&executable, &options, files, control).unwrap_or_else(|why| {
                 log::warn!("a compilation is not cached: {why}");
                 None
             }),
@@ -347,7 +360,7 @@ impl Shared {
 
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
-        let loaded = files.place.load(self.caches(), &*self.backend, (&self.turns, control));
+        let loaded = files.place.load(self.caches(), &*self.backend, &self.living, (&self.turns, control));
         self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let FromCache { executable, options, to_keep } = loaded.map_err(CompileError::Caching)?;
         let place = to_keep.and_then(|origin| self.place_of_data(control.client, origin));
@@ -369,13 +382,13 @@ impl Shared {
     /// it compiles itself.
     fn save(
         &self,
-        executable: &dyn Executable,
+        executable: &Arc<dyn Executable>,
         options: &CompileOptions,
         files: ClientFiles,
         control: &Control,
     ) -> Result<Option<SavePlace>, CachingError> {
         let ClientFiles { place, permit } = files;
-        let saved = caching::artifact(executable, control).and_then(|made| {
+        let saved = caching::artifact(&**executable, control).and_then(|made| {
             let save = |(artifact, _counted): (_, Counted)| {
                 place.save(self.caches(), artifact, options, &self.turns.check(control))
             };
@@ -385,6 +398,9 @@ impl Shared {
             self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
         }
         if let Some(origin) = saved? {
+            if let Some(origin) = &origin {
+                self.living.also(control.client, origin.hash, executable);
+            }
             return Ok(origin.and_then(|origin| self.place_of_data(control.client, origin)));
         }
         if !options.just_in_time {

@@ -72,6 +72,10 @@ impl Executable for Isolated {
         }
     }
 
+    fn is_lost(&self) -> bool {
+        self.made.is_lost()
+    }
+
     fn describe(&self) -> Option<Description> {
         let instance = self.made.ready()?;
         let order = |call| Order::Describe { call, number: instance.number };

@@ -173,6 +173,8 @@ struct Now {
     instance: Arc<Instance>,
     /// Whether somebody is making another.
     making: bool,
+    /// Whether it could not be made again, the last time that it was to be.
+    failed: bool,
 }
 
 impl Made {
@@ -182,7 +184,7 @@ impl Made {
         interface: Interface,
         instance: Arc<Instance>,
     ) -> Self {
-        let now = Mutex::new(Now { instance, making: false });
+        let now = Mutex::new(Now { instance, making: false, failed: false });
         let (supervisor, waiting) = (supervisor.clone(), Waiting::default());
         Made { supervisor, kept, _counted: counted, interface, now, waiting }
     }
@@ -190,6 +192,12 @@ impl Made {
     /// It in the process that is there now; `None` if it would have to be made first.
     pub fn ready(&self) -> Option<Arc<Instance>> {
         lock(&self.now).ready()
+    }
+
+    /// Whether its process has ended, and it is not to be had again as far as is known.
+    pub fn is_lost(&self) -> bool {
+        let now = lock(&self.now);
+        now.ready().is_none() && (self.kept.is_none() || now.failed)
     }
 
     /// It in the process that is there now, made once more if need be, by one of those who need it.
@@ -210,7 +218,10 @@ impl Made {
             let why = "its process has ended, and the client held too much for the model to be kept";
             return Err(BackendError::DeviceLost(why.into()));
         };
-        let (again, interface) = recipe.prepare(&self.supervisor, control)?;
+        let made = recipe.prepare(&self.supervisor, control);
+        let stopped = matches!(&made, Err(BackendError::DeadlinePassed | BackendError::Cancelled));
+        lock(&self.now).failed = made.is_err() && !stopped;
+        let (again, interface) = made?;
         if interface != self.interface {
             return Err(again.life.condemn("a model became another when it was made again"));
         }
@@ -240,4 +251,22 @@ impl Drop for Making<'_> {
 /// A lock that nobody waits long for.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isolation::{life, supervisor};
+
+    #[test]
+    fn a_model_that_was_not_kept_is_lost_with_its_process() {
+        let (life, _theirs) = life::tests::idle();
+        let instance = Arc::new(Instance { life: Arc::new(life), number: 1 });
+        let interface = Interface { inputs: Vec::new(), outputs: Vec::new(), may_loop: false };
+        let counted = Counted::take(0).unwrap();
+        let made = Made::new(&supervisor::tests::idle(), (None, counted), interface, instance.clone());
+        assert!(!made.is_lost());
+        instance.life.end("as the test wants it");
+        assert!(made.is_lost());
+    }
 }

@@ -58,8 +58,9 @@ fn descriptors() -> u64 {
 
 /// Each holds a thread until it returns.
 pub const CALLBACKS: Limit = Limit::new("callbacks have not been answered", Total::Count(512), 4);
-/// Each holds a binder thread, of which there are more. Copies to and from device buffers are counted as such.
-pub const EXECUTIONS: Limit = Limit::new("executions wait or run", Total::Count(96), 2);
+/// Each holds a binder thread, of which there are more. Copies to and from device buffers are counted as such. One may have half
+/// of all, as the processes of one client may be many.
+pub const EXECUTIONS: Limit = Limit { parts: 2, ..Limit::new("executions wait or run", Total::Count(96), 2) };
 /// Each holds a binder thread, too, until the model is checked: one that is large is checked by turns.
 pub const CHECKS: Limit = Limit { parts: 2, ..Limit::new("models are being checked", Total::Count(64), 2) };
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);

@@ -34,6 +34,12 @@ impl Waiting {
         threads.iter().for_each(Thread::unpark);
     }
 
+    /// How many wait.
+    #[cfg(test)]
+    pub fn waits(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Thread>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }

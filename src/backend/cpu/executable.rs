@@ -160,6 +160,10 @@ impl Executable for CpuExecutable {
         Ok(Some(program.artifact(&control)?))
     }
 
+    fn is_lost(&self) -> bool {
+        self.program.get().is_some_and(Program::has_lost_data)
+    }
+
     fn describe(&self) -> Option<Description> {
         Some(self.program.get()?.describe())
     }

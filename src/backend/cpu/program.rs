@@ -135,15 +135,18 @@ impl Program {
         })
     }
 
+    /// Whether weights are no more where they were when the program was loaded.
+    pub fn has_lost_data(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.vanished())
+    }
+
     /// Checks that weights are where they were when the program was loaded.
     fn check_data(&self) -> Result<(), BackendError> {
-        match &self.data {
-            Some(data) if data.vanished() => Err(BackendError::Memory {
-                what: "the data cache, without which the model must be prepared again".into(),
-                source: MemoryError::Vanished,
-            }),
-            _ => Ok(()),
+        if !self.has_lost_data() {
+            return Ok(());
         }
+        let what = "the data cache, without which the model must be prepared again".into();
+        Err(BackendError::Memory { what, source: MemoryError::Vanished })
     }
 
     pub fn describe(&self) -> Description {

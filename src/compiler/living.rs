@@ -1,0 +1,156 @@
+//! Models that are alive: a client that compiles or loads a model which it has already gets that one, so that weights are packed,
+//! and kept, once for all that one client prepares of it, be it in several processes and at once.
+//!
+//! Clients share nothing with each other: how soon a model is prepared tells a client of its own models only. Must not know
+//! what the models' names are made of.
+
+use crate::backend::Executable;
+use crate::ops::{Interrupt, OpError};
+use crate::scheduler::slow_calls::wait_for;
+use crate::scheduler::{Control, Waiting};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What tells a model, and what was asked of its compilation, from all others of its client.
+pub(super) type Name = [u8; 32];
+
+/// Models by client and name.
+#[derive(Default)]
+pub(super) struct Living {
+    models: Mutex<Models>,
+    /// For models that others make.
+    waiting: Waiting,
+}
+
+#[derive(Default)]
+struct Models {
+    by_name: BTreeMap<(u32, Name), State>,
+    /// How many there were after those that are dead were last taken out.
+    after_sweep: usize,
+}
+
+/// How far a model is.
+enum State {
+    InTheMaking,
+    Made(Weak<dyn Executable>),
+}
+
+/// What there is of a model.
+pub(super) enum Found<'l> {
+    Alive(Arc<dyn Executable>),
+    /// It is for who asked to make it.
+    Missing(Making<'l>),
+}
+
+/// The place of who makes a model. Others wait until it is made, or this is dropped.
+pub(super) struct Making<'l> {
+    living: &'l Living,
+    of: (u32, Name),
+}
+
+impl Living {
+    /// Whether `uid` has a model, or makes one, whose name begins so.
+    pub fn has_like(&self, uid: u32, prefix: &[u8; 8]) -> bool {
+        let filled = |rest: u8| {
+            let mut name = [rest; 32];
+            name[..prefix.len()].copy_from_slice(prefix);
+            (uid, name)
+        };
+        self.lock().by_name.range(filled(0)..=filled(u8::MAX)).any(|(_, state)| state.is_of_use())
+    }
+
+    /// The model that the client of `control` has under this name, once it is made if somebody makes it; otherwise the place
+    /// of who does. Waits without a turn, as long as `control` allows.
+    pub fn find(&self, name: Name, control: &Control) -> Result<Found<'_>, OpError> {
+        let of = (control.client, name);
+        let mut wait = None;
+        let look = || {
+            let mut lost = None; // is not dropped under the lock
+            let found = self.lock().take(of, &mut lost);
+            drop(lost);
+            if found.is_none() && wait.is_none() {
+                control.before_waiting();
+                wait = Some(wait_for("the same model, which is being compiled"));
+            }
+            found
+        };
+        Ok(match self.waiting.until(control, look)? {
+            Some(executable) => Found::Alive(executable),
+            None => Found::Missing(Making { living: self, of }),
+        })
+    }
+
+    /// Has a model that is alive found under another name as well.
+    pub fn also(&self, uid: u32, name: Name, executable: &Arc<dyn Executable>) {
+        let mut models = self.lock();
+        if models.by_name.get(&(uid, name)).is_none_or(|state| !state.is_of_use()) {
+            models.put((uid, name), State::Made(Arc::downgrade(executable)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Models> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Models {
+    /// The model, or nothing and the place to make it; `None` while another makes it. Puts one that is `lost` there.
+    fn take(
+        &mut self,
+        of: (u32, Name),
+        lost: &mut Option<Arc<dyn Executable>>,
+    ) -> Option<Option<Arc<dyn Executable>>> {
+        match self.by_name.get(&of) {
+            Some(State::InTheMaking) => return None,
+            Some(State::Made(made)) => match made.upgrade() {
+                Some(executable) if !executable.is_lost() => return Some(Some(executable)),
+                other => *lost = other,
+            },
+            None => {}
+        }
+        self.put(of, State::InTheMaking);
+        Some(None)
+    }
+
+    fn put(&mut self, of: (u32, Name), state: State) {
+        /// Fewer are not worth a sweep.
+        const FEW: usize = 64;
+        self.by_name.insert(of, state);
+        // Once it has grown to twice its size: so few steps for each model, however many there are.
+        if self.by_name.len() > 2 * self.after_sweep.max(FEW) {
+            self.by_name.retain(|_, state| state.is_of_use());
+            self.after_sweep = self.by_name.len();
+        }
+    }
+}
+
+impl State {
+    fn is_of_use(&self) -> bool {
+        match self {
+            State::InTheMaking => true,
+            State::Made(made) => made.strong_count() > 0,
+        }
+    }
+}
+
+impl Making<'_> {
+    /// Has others find the model for as long as anybody has it.
+    pub fn made(self, executable: &Arc<dyn Executable>) {
+        self.living.lock().by_name.insert(self.of, State::Made(Arc::downgrade(executable)));
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        let mut models = self.living.lock();
+        if matches!(models.by_name.get(&self.of), Some(State::InTheMaking)) {
+            models.by_name.remove(&self.of);
+        }
+        drop(models);
+        self.living.waiting.look_again();
+    }
+}
+
+#[cfg(test)]
+#[path = "living_tests.rs"]
+mod tests;
