@@ -73,6 +73,8 @@ enum State {
 
 /// How long a device may go on with an execution that was cancelled before it is given up.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// How often a thread looks up that nothing can wake.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Pending {
     /// An execution that ends when its [`Completer`] says so.
@@ -105,20 +107,9 @@ impl Pending {
         match self.end {
             End::Promised(promise) => promise.tell(callback),
             End::Fenced(fence, outcome) => {
-                let shared = Arc::new(Mutex::new(Some((outcome, callback))));
-                let told = shared.clone();
-                let take =
-                    |slot: &Mutex<Option<_>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let tell = move |_: Event, _: &OwnedFd| {
-                    if let Some((outcome, callback)) = take(&told) {
-                        callback(outcome());
-                    }
-                };
-                if let Err(why) = watcher.readable(fence, Box::new(tell)) {
-                    if let Some((_, callback)) = take(&shared) {
-                        callback(Err(BackendError::Failed(format!("its fence cannot be watched: {why}"))));
-                    }
-                }
+                let tell = move |_: Event, _: &OwnedFd| callback(outcome());
+                // Whatever the callback holds is the device's until then.
+                watcher.surely_readable(fence, Box::new(tell));
             }
         }
     }
@@ -127,7 +118,7 @@ impl Pending {
     /// what the run [holds](Control::held).
     pub(crate) fn wait(self, control: &Control) -> Result<Outcome, BackendError> {
         let Pending { end, cancel } = self;
-        let (mut wait, wake) = end.wait()?;
+        let (mut wait, wake) = end.wait();
         let _waiting = wait_for("the device");
         let _wakes = control.wakes(&wake);
         let mut given_up: Option<(Instant, OpError)> = None;
@@ -163,7 +154,7 @@ impl Pending {
 
 impl End {
     /// For a thread that waits for the end, and what wakes that thread before.
-    fn wait(self) -> Result<(Wait, Wake), BackendError> {
+    fn wait(self) -> (Wait, Wake) {
         match self {
             End::Promised(promise) => {
                 let (say, hear) = channel();
@@ -174,20 +165,20 @@ impl End {
                     let _ = say.send(Some(outcome)); // after the wait it is not heard
                     drop(until_told);
                 }));
-                Ok((Wait::Promised(hear, left), Arc::new(move || drop(wake.send(None)))))
+                (Wait::Promised(hear, left), Arc::new(move || drop(wake.send(None))))
             }
             End::Fenced(fence, outcome) => {
                 let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-                let woken = EventFd::from_flags(flags).map(Arc::new).map_err(|why| {
-                    BackendError::Failed(format!("no descriptor to wait for a fence with: {why}"))
-                })?;
-                let wake = woken.clone();
-                let wait = Wait::Fenced(fence, Some(outcome), woken);
+                let woken = EventFd::from_flags(flags).map(Arc::new);
+                let woken = woken.inspect_err(|why| log::warn!("no descriptor to be woken by: {why}")).ok();
+                let wakes = woken.clone();
                 let wake = move || {
-                    // It can only fail because it was written before: it wakes then.
-                    let _ = wake.write(1);
+                    if let Some(wakes) = &wakes {
+                        // It can only fail because it was written before: it wakes then.
+                        let _ = wakes.write(1);
+                    }
                 };
-                Ok((wait, Arc::new(wake)))
+                (Wait::Fenced(fence, Some(outcome), woken), Arc::new(wake))
             }
         }
     }
@@ -197,7 +188,8 @@ impl End {
 enum Wait {
     /// Hears `None` when it is to look up.
     Promised(Receiver<Option<Result<Outcome, BackendError>>>, Left),
-    Fenced(OwnedFd, Option<OutcomeOfFence>, Arc<EventFd>),
+    /// Where descriptors are short, nothing wakes it: it looks up every so often, so that it never fails while the device works.
+    Fenced(OwnedFd, Option<OutcomeOfFence>, Option<Arc<EventFd>>),
 }
 
 /// What is left to an execution that was given up, shared with what is called at its end.
@@ -223,14 +215,18 @@ impl Wait {
                 None => hear.recv().ok().flatten(),
             },
             Wait::Fenced(fence, outcome, woken) => {
-                let mut fds = [fence.as_fd(), woken.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+                let (wakes, patience) = match woken.as_ref() {
+                    Some(woken) => (woken.as_fd(), patience),
+                    None => (fence.as_fd(), Some(patience.map_or(LOOK, |patience| patience.min(LOOK)))),
+                };
+                let mut fds = [fence.as_fd(), wakes].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
                 let ms = patience.map(|patience| patience + Duration::from_millis(1));
                 let ms =
                     ms.map_or(PollTimeout::NONE, |ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
                 let polled = poll(&mut fds, ms);
                 let [ended, stopped] = fds.map(|fd| fd.any() != Some(false));
                 if matches!(polled, Ok(0) | Err(Errno::EINTR)) || !ended {
-                    if stopped {
+                    if let Some(woken) = woken.as_ref().filter(|_| stopped) {
                         // So that it does not wake again.
                         let _ = woken.read();
                     }

@@ -4,6 +4,8 @@ use super::*;
 use crate::backend::{pend, submission_threads, Binding};
 use crate::scheduler::awake::{sleeps_through, WHILE};
 use crate::scheduler::{boottime_ns, Holds};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::resource::{setrlimit, Resource};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -150,27 +152,49 @@ fn a_device_that_does_not_stop_is_left_to_itself() {
     completer.complete(Ok(outcome())); // nobody is there to hear it, and nothing breaks
 }
 
+/// Has `pending` given up, and looks whether what it holds lasts until the device is done, which `end` brings about.
+fn lasts_until(pending: Pending, watcher: &Arc<Watcher>, end: impl FnOnce()) {
+    let what = Arc::new(());
+    let holds = Holds::new(watcher, what.clone());
+    let control = holds.terms(&Control { deadline_ns: Some(1), ..Control::default() });
+    let given_up = pending.wait(&control);
+    assert!(matches!(given_up, Err(BackendError::DeadlinePassed)), "{given_up:?}");
+    drop((holds, control));
+    // Longer than between two looks.
+    std::thread::sleep(3 * LOOK);
+    assert_eq!(Arc::strong_count(&what), 2, "the device is at it still");
+    end();
+    let began = Instant::now();
+    while Arc::strong_count(&what) > 1 {
+        assert!(began.elapsed() < PATIENCE, "it lasts for ever");
+        std::thread::yield_now();
+    }
+}
+
+/// A fence that no epoll watches, because it watches another, and that another, as many times as the kernel allows; and what
+/// signals it as long as the rest is there.
+fn unwatched() -> (OwnedFd, UnixStream, Vec<OwnedFd>) {
+    let (mut fence, signal) = fence();
+    let mut inner = Vec::new();
+    loop {
+        let outer = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        if outer.add(&fence, EpollEvent::new(EpollFlags::EPOLLIN, 0)).is_err() {
+            return (fence, signal, inner);
+        }
+        inner.push(std::mem::replace(&mut fence, outer.0));
+        assert!(inner.len() < 100, "the kernel watches whatever it is given");
+    }
+}
+
 #[test]
 fn what_an_execution_holds_that_is_given_up_lasts_until_its_device_is_done() {
     let watcher = Arc::new(Watcher::new().unwrap());
-    for fenced in [true, false] {
-        let (descriptor, mut signal) = fence();
-        let (completer, promised) = Pending::promised();
-        let pending = if fenced { Pending::fenced(descriptor, || Ok(outcome())) } else { promised };
-        let what = Arc::new(());
-        let holds = Holds::new(&watcher, what.clone());
-        let control = holds.terms(&Control { deadline_ns: Some(1), ..Control::default() });
-        assert!(matches!(pending.wait(&control), Err(BackendError::DeadlinePassed)));
-        drop((holds, control));
-        assert_eq!(Arc::strong_count(&what), 2, "the device is at it still");
-        signal.write_all(&[1]).unwrap();
-        completer.complete(Ok(outcome()));
-        let began = Instant::now();
-        while Arc::strong_count(&what) > 1 {
-            assert!(began.elapsed() < PATIENCE, "it lasts for ever");
-            std::thread::yield_now();
-        }
-    }
+    let (completer, promised) = Pending::promised();
+    lasts_until(promised, &watcher, || completer.complete(Ok(outcome())));
+    let (descriptor, mut signal) = fence();
+    lasts_until(Pending::fenced(descriptor, || Ok(outcome())), &watcher, || signal.write_all(&[1]).unwrap());
+    let (descriptor, mut signal, _inner) = unwatched();
+    lasts_until(Pending::fenced(descriptor, || Ok(outcome())), &watcher, || signal.write_all(&[1]).unwrap());
     // Of one that was not given up nothing is left.
     let (completer, pending) = Pending::promised();
     let what = Arc::new(());
@@ -180,6 +204,45 @@ fn what_an_execution_holds_that_is_given_up_lasts_until_its_device_is_done() {
     assert_eq!(pending.wait(&control).unwrap(), outcome());
     drop(holds);
     assert_eq!(Arc::strong_count(&what), 1, "though its terms are there still");
+}
+
+#[test]
+fn nobody_hears_the_end_of_a_fence_that_cannot_be_watched_before_it_comes() {
+    let (descriptor, mut signal, _inner) = unwatched();
+    let (watcher, (told, outcomes)) = (Watcher::new().unwrap(), channel());
+    let tell = move |result: Result<Outcome, BackendError>| told.send(result.unwrap()).unwrap();
+    Pending::fenced(descriptor, || Ok(outcome())).then(&watcher, Box::new(tell));
+    assert!(outcomes.recv_timeout(3 * LOOK).is_err(), "the device is at it still");
+    signal.write_all(&[1]).unwrap();
+    assert_eq!(outcomes.recv_timeout(PATIENCE).unwrap(), outcome());
+}
+
+#[test]
+fn a_fence_is_waited_for_where_descriptors_are_short() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "backend::submission::tests::child_without_descriptors", "--include-ignored"]);
+    let ended = child.env("NNHAL_SUBMISSION_TEST", "1").output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+}
+
+#[test]
+#[ignore = "a part of another test, which runs it in a process of its own"]
+fn child_without_descriptors() {
+    if std::env::var_os("NNHAL_SUBMISSION_TEST").is_none() {
+        return;
+    }
+    let watcher = Arc::new(Watcher::new().unwrap());
+    let ((first, mut ends_first), (second, mut ends_second)) = (fence(), fence());
+    setrlimit(Resource::RLIMIT_NOFILE, 3, 3).unwrap();
+    assert!(UnixStream::pair().is_err(), "there are descriptors still");
+    ends_first.write_all(&[1]).unwrap();
+    assert_eq!(Pending::fenced(first, || Ok(outcome())).wait(&Control::default()).unwrap(), outcome());
+    let asked = Arc::<AtomicUsize>::default();
+    let seen = asked.clone();
+    let pending = Pending::fenced(second, || Ok(outcome()));
+    let pending = pending.on_cancel(move || _ = seen.fetch_add(1, Ordering::Relaxed));
+    lasts_until(pending, &watcher, || ends_second.write_all(&[1]).unwrap());
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 /// Runs at once.

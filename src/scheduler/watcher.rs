@@ -15,9 +15,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The key by which the wake-up descriptor is known.
 const WAKE: u64 = 0;
+/// How often a descriptor is looked at that the kernel does not watch.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What happened to a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,14 @@ impl Watched {
     /// A descriptor that `client` gave, or whose other end it has. `held` is dropped once it is closed.
     pub fn of(client: u32, descriptor: OwnedFd, held: Held) -> Self {
         Watched { descriptor, client: Some((client, held)) }
+    }
+
+    /// What has happened to it, if anything has.
+    fn happened(&self) -> Option<Event> {
+        let mut asked = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        poll(&mut asked, PollTimeout::ZERO).ok().filter(|&ready| ready > 0)?;
+        let failed = asked[0].revents().is_none_or(|events| events.contains(PollFlags::POLLERR));
+        Some(if failed { Event::Error } else { Event::Ready })
     }
 }
 
@@ -74,6 +85,13 @@ struct Waits {
     times: BTreeMap<(u64, u64), OnTime>,
 }
 
+/// What the kernel does not watch, and what was to follow.
+struct Refused {
+    why: std::io::Error,
+    watched: Watched,
+    then: OnEvent,
+}
+
 /// A wait that can be forgotten.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
@@ -102,14 +120,25 @@ impl Watcher {
 
     /// Calls `then` when `descriptor` can be read or fails.
     pub fn readable(&self, descriptor: impl Into<Watched>, then: OnEvent) -> std::io::Result<Key> {
-        self.shared.add(descriptor.into(), EpollFlags::EPOLLIN, then)
+        self.shared.add_or_close(descriptor.into(), EpollFlags::EPOLLIN, then)
+    }
+
+    /// The same of a descriptor of the driver's own, for what must not come before: one that the kernel does not watch is looked
+    /// at every so often.
+    pub fn surely_readable(&self, descriptor: OwnedFd, then: OnEvent) {
+        if let Err(Refused { why, watched, then }) =
+            self.shared.add(descriptor.into(), EpollFlags::EPOLLIN, then)
+        {
+            log::warn!("a fence is looked at every so often, as it cannot be watched: {why}");
+            self.shared.look_later(watched, then);
+        }
     }
 
     /// Calls `then` when nothing can be sent or received by `descriptor` any more, a socket. One that was closed for sending
     /// only is still waited on for answers.
     pub fn closed(&self, descriptor: impl Into<Watched>, then: OnEvent) -> std::io::Result<Key> {
         // A hangup of both directions is told without being asked for.
-        self.shared.add(descriptor.into(), EpollFlags::empty(), then)
+        self.shared.add_or_close(descriptor.into(), EpollFlags::empty(), then)
     }
 
     /// Closes what `client` gave, on a thread that it may keep for itself.
@@ -119,16 +148,7 @@ impl Watcher {
 
     /// Calls `then` at `time`, in nanoseconds of CLOCK_BOOTTIME.
     pub fn at(&self, time: u64, then: OnTime) -> Key {
-        let mut waits = self.shared.lock();
-        waits.last_key += 1;
-        let key = waits.last_key;
-        waits.times.insert((time, key), then);
-        let first = waits.times.first_key_value().is_some_and(|(&(_, first), _)| first == key);
-        drop(waits);
-        if first {
-            self.shared.wake();
-        }
-        Key::Time(time, key)
+        self.shared.at(time, then)
     }
 
     /// Whether what a wait for a descriptor to be readable waits for has happened, though nobody may have been told yet.
@@ -136,8 +156,7 @@ impl Watcher {
         let Key::Descriptor(key) = key else { return false };
         let waits = self.shared.lock();
         let Some((watched, _)) = waits.descriptors.get(&key) else { return true };
-        let mut asked = [PollFd::new(watched.descriptor.as_fd(), PollFlags::POLLIN)];
-        poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        watched.happened().is_some()
     }
 
     /// Gives up a wait. Nothing happens if it has ended already.
@@ -158,20 +177,54 @@ impl Watcher {
 }
 
 impl Shared {
-    fn add(&self, watched: Watched, interest: EpollFlags, then: OnEvent) -> std::io::Result<Key> {
+    fn add(&self, watched: Watched, interest: EpollFlags, then: OnEvent) -> Result<Key, Refused> {
         let mut waits = self.lock();
         waits.last_key += 1;
         let key = waits.last_key;
         let interest = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, key);
         match self.epoll.add(&watched.descriptor, interest) {
             Ok(()) => drop(waits.descriptors.insert(key, (watched, then))),
-            Err(why) => {
-                drop(waits);
-                self.close(watched);
-                return Err(why.into());
-            }
+            Err(why) => return Err(Refused { why: why.into(), watched, then }),
         }
         Ok(Key::Descriptor(key))
+    }
+
+    fn add_or_close(&self, watched: Watched, interest: EpollFlags, then: OnEvent) -> std::io::Result<Key> {
+        self.add(watched, interest, then).map_err(|Refused { why, watched, .. }| {
+            self.close(watched);
+            why
+        })
+    }
+
+    fn at(&self, time: u64, then: OnTime) -> Key {
+        let mut waits = self.lock();
+        waits.last_key += 1;
+        let key = waits.last_key;
+        waits.times.insert((time, key), then);
+        let first = waits.times.first_key_value().is_some_and(|(&(_, first), _)| first == key);
+        drop(waits);
+        if first {
+            self.wake();
+        }
+        Key::Time(time, key)
+    }
+
+    /// Looks at a descriptor every so often, until something has happened to it. That takes neither a descriptor nor a thread.
+    fn look_later(self: &Arc<Self>, watched: Watched, then: OnEvent) {
+        // What waits must not keep alive who waits.
+        let shared = Arc::downgrade(self);
+        let look = move || {
+            let Some(shared) = shared.upgrade() else { return };
+            match watched.happened() {
+                Some(event) => {
+                    call(|| then(event, &watched.descriptor));
+                    shared.close(watched);
+                }
+                None => shared.look_later(watched, then),
+            }
+        };
+        let next = boottime_ns().saturating_add(LOOK.as_nanos() as u64);
+        self.at(next, Box::new(look));
     }
 
     fn close(&self, Watched { descriptor, client }: Watched) {
@@ -214,7 +267,7 @@ impl Shared {
             Err(Errno::EINTR) => 0,
             Err(why) => {
                 log::error!("cannot wait for fences: {why}");
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
                 0
             }
         };
@@ -258,7 +311,6 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
