@@ -4,7 +4,9 @@ use super::tests::{buffer_by, copy_to, memory, on_this_machine, pattern};
 use super::*;
 use crate::memory::{ClientSlice, DeviceMemory, Mapping, MemoryError, Pool};
 use crate::ops::{Interrupt, NeverInterrupted, OpError};
+use crate::quota::Quota;
 use crate::scheduler::STRETCH;
+use crate::tensor::TensorInfo;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -112,4 +114,30 @@ fn a_value_of_another_size_costs_what_its_memory_takes() {
         buffer.copy_from(&Pool::new(&bytes).unwrap(), &dims, &NeverInterrupted).unwrap();
         assert_eq!(tracker.usage().1, empty + 4 * elements);
     }
+}
+
+#[test]
+fn memory_of_a_device_costs_its_bytes_and_no_huge_pages() {
+    const MIB: usize = 1 << 20;
+    let tiled = |operand: &TensorInfo| {
+        let size = operand.byte_size().unwrap();
+        Ok((size < 2 * MIB).then(|| Arc::new(Tiled(size)) as Arc<dyn DeviceMemory>))
+    };
+    let tiled: Allocator = Arc::new(tiled);
+    // A client that could not have a huge page.
+    let tracker = BufferTracker::new(Quota::new(16 * MIB as u64, 3 * MIB as u64 / 2), Quota::new(8, 8));
+    let known = buffer_by(&tracker, &[MIB as u32 / 4], tiled.clone());
+    assert!(tracker.usage().1 - MIB < 2 * 4096);
+    drop(known);
+    let tracker = BufferTracker::for_clients_with(1 << 32);
+    let buffer = buffer_by(&tracker, &[0], tiled);
+    let empty = tracker.usage().1;
+    let copy = |bytes: usize| {
+        let source = memory(&pattern(bytes));
+        buffer.copy_from(&Pool::new(&source).unwrap(), &[bytes as i32 / 4], &NeverInterrupted).unwrap();
+        tracker.usage().1 - empty
+    };
+    assert_eq!(copy(3 * MIB / 2), 3 * MIB / 2);
+    assert_eq!(copy(MIB), MIB);
+    assert_eq!(copy(3 * MIB), 4 * MIB, "the device gave none");
 }

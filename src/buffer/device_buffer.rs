@@ -37,6 +37,15 @@ struct Store {
 }
 
 impl Store {
+    /// What it takes besides what every buffer costs: that has room for a page that is used in part.
+    fn taken(&self) -> usize {
+        match &self.memory {
+            Memory::Mapped(mapping) => pages_taken(mapping.len()),
+            // Huge pages are what this process asks for. A device has its own way.
+            Memory::Device(device) => device.len(),
+        }
+    }
+
     /// Whether it can keep a value of these dimensions and so many bytes.
     fn fits(&self, dims: &[u32], size: usize) -> bool {
         match &self.memory {
@@ -55,8 +64,7 @@ impl DeviceBuffer {
         mut charge: Charge,
     ) -> Result<Self, BufferError> {
         let store = if plan.info.is_fully_specified() {
-            charge.raise(taken(plan.info.byte_size().unwrap_or(0)))?;
-            allocate(&plan.info, &plan.info.dims, &allocator)?
+            allocate(&plan.info, &plan.info.dims, &allocator, &mut charge, 0)?
         } else {
             Store { memory: Memory::Mapped(anonymous(0)?), dims: Dims::new() }
         };
@@ -236,25 +244,43 @@ fn memory(what: &'static str, source: MemoryError) -> BufferError {
     }
 }
 
-/// Memory for a value of these dimensions: the device's if it gives some, else this process's.
-fn allocate(info: &TensorInfo, dims: &[u32], allocator: &Allocator) -> Result<Store, BufferError> {
+/// Memory for a value of these dimensions: the device's if it gives some, else this process's. `charge`, which has paid for
+/// `before`, pays for what it takes beyond that.
+fn allocate(
+    info: &TensorInfo,
+    dims: &[u32],
+    allocator: &Allocator,
+    charge: &mut Charge,
+    before: usize,
+) -> Result<Store, BufferError> {
     let operand = TensorInfo { dims: dims.into(), ..info.clone() };
     let Some(size) = operand.byte_size() else {
         return failed(format!("a value of {dims:?} is too large for a device buffer"));
     };
-    let memory = match allocator(&operand)? {
-        Some(device) if device.len() == size => Memory::Device(device),
-        Some(device) => {
-            return failed(format!("the device gave {} bytes for a value of {size}", device.len()))
-        }
-        None => Memory::Mapped(anonymous(size)?),
+    let mut paid = before;
+    let mut pay = |whole: usize| {
+        let more = whole.saturating_sub(paid);
+        charge.raise(more).inspect(|()| paid += more)
     };
-    Ok(Store { memory, dims: operand.dims })
+    let mut memory = || match pay(size).and_then(|()| allocator(&operand))? {
+        Some(device) if device.len() == size => Ok(Memory::Device(device)),
+        Some(device) => failed(format!("the device gave {} bytes for a value of {size}", device.len())),
+        None => {
+            pay(pages_taken(size))?;
+            Ok(Memory::Mapped(anonymous(size)?))
+        }
+    };
+    match memory() {
+        Ok(memory) => Ok(Store { memory, dims: operand.dims }),
+        Err(why) => {
+            charge.lower(paid - before);
+            Err(why)
+        }
+    }
 }
 
-/// What memory of so many bytes takes besides what every buffer costs: that has room for a page that is used in part, but not for a
-/// huge one.
-fn taken(size: usize) -> usize {
+/// What memory of so many bytes in this process takes besides what every buffer costs.
+fn pages_taken(size: usize) -> usize {
     const LARGE: usize = 1 << 20;
     match size {
         LARGE.. => bytes_of_pages(size).unwrap_or(usize::MAX),
@@ -310,24 +336,16 @@ impl Writing {
         if self.store.fits(dims, size) {
             return Ok(false);
         }
-        let (size, before) = (taken(size), taken(self.store.memory.len()));
-        let (more, less) = (size.saturating_sub(before), before.saturating_sub(size));
+        let before = self.store.taken();
         let mut state = self.buffer.state();
-        state.charge.raise(more)?;
-        match allocate(info, dims, &self.buffer.allocator) {
-            Ok(store) => {
-                state.contents = None;
-                state.store = store.clone();
-                self.store = store;
-                // Memory of a device may serve values of its dimensions only: then that of a smaller one takes its place.
-                state.charge.lower(less);
-                Ok(true)
-            }
-            Err(error) => {
-                state.charge.lower(more);
-                Err(error)
-            }
-        }
+        let store = allocate(info, dims, &self.buffer.allocator, &mut state.charge, before)?;
+        let less = before.saturating_sub(store.taken());
+        state.contents = None;
+        state.store = store.clone();
+        self.store = store;
+        // Memory of a device may serve values of its dimensions only: then that of a smaller one takes its place.
+        state.charge.lower(less);
+        Ok(true)
     }
 
     /// Whether a value of dimensions `dims` may be committed.
