@@ -170,23 +170,35 @@ pub fn client_of_thread() -> u32 {
 /// Some bytes of what a driver's private buffers may take, given back when dropped.
 #[derive(Debug)]
 pub struct Counted {
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl Counted {
     /// `None` where there are not as many left for the thread's client, even without what is kept for it unused.
     pub fn take(bytes: usize) -> Option<Self> {
         let Account { client, budget } = Account::of_thread();
-        let take = || budget.private().take(client, bytes as u64).ok();
-        let permit = take().or_else(|| {
-            budget.idle().free_of(client);
-            take()
-        });
-        if permit.is_none() {
-            let _ = REFUSED.try_with(|refused| refused.set(Some(bytes)));
-        }
-        permit.map(|permit| Counted { _permit: permit })
+        let permit = unless_refused(bytes, || budget.private().take(client, bytes as u64).ok());
+        permit.map(|permit| Counted { permit })
     }
+
+    /// Takes so many more; `None` where there are not as many left. It stays on the account that it is on, which must be the
+    /// thread's.
+    pub fn raise(&mut self, bytes: usize) -> Option<()> {
+        unless_refused(bytes, || self.permit.raise(bytes as u64).ok())
+    }
+}
+
+/// What `take` gives, once more without what is kept unused for the thread's client, if it has to be.
+fn unless_refused<T>(bytes: usize, mut take: impl FnMut() -> Option<T>) -> Option<T> {
+    let taken = take().or_else(|| {
+        let Account { client, budget } = Account::of_thread();
+        budget.idle().free_of(client);
+        take()
+    });
+    if taken.is_none() {
+        let _ = REFUSED.try_with(|refused| refused.set(Some(bytes)));
+    }
+    taken
 }
 
 thread_local! {
@@ -284,7 +296,11 @@ mod tests {
         }
         assert_eq!(client_of_thread(), 1);
         drop(most);
-        assert!(Counted::take(SHARE * 3 / 4).is_some(), "what was given back can be had again");
+        let mut more = Counted::take(SHARE / 2).expect("what was given back can be had again");
+        assert_eq!((more.raise(SHARE / 4), more.raise(SHARE / 2)), (Some(()), None));
+        assert_eq!((budget.private().held_by(1), refused()), (SHARE as u64 * 3 / 4, Some(SHARE / 2)));
+        drop(more);
+        assert_eq!(budget.private().held(), 0);
     }
 
     #[test]

@@ -123,6 +123,7 @@ pub fn compile_for(
         chains,
         merged,
         followed,
+        inferred: graph.inferred,
     })
 }
 

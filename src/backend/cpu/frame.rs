@@ -280,6 +280,7 @@ mod tests {
             chains: vec![],
             merged: vec![],
             followed: vec![],
+            inferred: None,
         }
     }
 

@@ -3,10 +3,11 @@
 use super::constant::Constant;
 use super::routine::{is_data, STEPS};
 use crate::backend::BackendError;
+use crate::memory::Counted;
 use crate::model::{self, Lifetime, OperationKind};
 use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, Operation};
-use crate::tensor::TensorInfo;
+use crate::tensor::{Dims, TensorInfo, ALLOCATION};
 
 /// A subgraph under compilation. Values keep the model's operand indices.
 pub struct Graph {
@@ -14,7 +15,12 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     pub inputs: Vec<usize>,
     pub outputs: Vec<usize>,
+    /// For [dimensions that were inferred](Graph::count_dims).
+    pub inferred: Option<Counted>,
 }
+
+/// How often dimensions of a value are described beside the model: for the value itself, and for the step that makes it.
+const DESCRIPTIONS: usize = 2;
 
 pub struct Value {
     /// As the model declares it; unknown dimensions are 0.
@@ -96,7 +102,23 @@ impl Graph {
             node(i, operation, subgraph)
         };
         let nodes = subgraph.operations.iter().enumerate().map(node).collect::<Result<_, _>>()?;
-        Ok(Graph { values, nodes, inputs: subgraph.inputs.clone(), outputs: subgraph.outputs.clone() })
+        let (inputs, outputs) = (subgraph.inputs.clone(), subgraph.outputs.clone());
+        Ok(Graph { values, nodes, inputs, outputs, inferred: None })
+    }
+
+    /// Takes memory for inferred dimensions on the client's account, before they are described. A model may leave the ranks of
+    /// very many outputs open, and one small constant may give all of them: what the model itself takes says nothing of that.
+    pub fn count_dims(&mut self, dims: &[Dims]) -> Result<(), BackendError> {
+        let beside = dims.iter().filter(|dims| dims.len() > dims.inline_size());
+        let bytes = beside.map(|dims| DESCRIPTIONS * (size_of_val(&dims[..]) + ALLOCATION)).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let taken = match &mut self.inferred {
+            Some(counted) => counted.raise(bytes),
+            none => Counted::take(bytes).map(|counted| *none = Some(counted)),
+        };
+        taken.ok_or(BackendError::OutOfMemory(bytes))
     }
 }
 

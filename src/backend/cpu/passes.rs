@@ -12,7 +12,7 @@ use crate::ops::evaluate::{run, shapes};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
-use crate::tensor::TensorInfo;
+use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
 
 /// Bytes that results computed ahead may take, all of a graph's together: beyond it a model would only get larger than
@@ -36,8 +36,11 @@ fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendE
     let mut left = Left { folded: MAX_FOLDED, widened: MAX_WIDENED };
     for node in nodes {
         control.yield_point()?;
-        let folded = match resolve(graph, &node, control) {
-            Ok(()) => fold(graph, &node, control, &mut left),
+        let folded = match infer(graph, &node, control) {
+            Ok(dims) => {
+                graph.count_dims(&dims)?;
+                resolve(graph, &node, &dims).and_then(|()| fold(graph, &node, control, &mut left))
+            }
             Err(error) => Err(error),
         };
         match folded {
@@ -81,7 +84,8 @@ pub fn output_infos(graph: &Graph, node: &Node) -> Vec<TensorInfo> {
         .collect()
 }
 
-fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpError> {
+/// The dimensions of a call's outputs.
+fn infer(graph: &Graph, node: &Node, control: &Control) -> Result<Vec<Dims>, OpError> {
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
     let outputs = output_infos(graph, node);
     let args = Args {
@@ -90,8 +94,11 @@ fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpEr
         outputs: &outputs,
         interrupt: control,
     };
-    let dims = shapes(node.operation, &args)?;
-    for (&o, dims) in node.outputs.iter().zip(&dims) {
+    shapes(node.operation, &args)
+}
+
+fn resolve(graph: &mut Graph, node: &Node, dims: &[Dims]) -> Result<(), OpError> {
+    for (&o, dims) in node.outputs.iter().zip(dims) {
         if let Err(why) = graph.values[o].resolve(dims) {
             node.outputs.iter().for_each(|&o| graph.values[o].resolved = None);
             return Err(OpError::Failed(why));
@@ -232,13 +239,61 @@ mod tests {
             index: 0,
         };
         let nodes = outputs.iter().map(node).collect();
-        let mut graph = Graph { values, nodes, inputs: vec![], outputs };
+        let mut graph = Graph { values, nodes, inputs: vec![], outputs, inferred: None };
         let counting = Arc::new(Counting(AtomicUsize::new(0)));
         let control = Control { turn: Some(counting.clone()), ..Control::default() };
         optimise(&mut graph, &control).unwrap();
         assert!(counting.0.load(Ordering::Relaxed) >= 4, "others wait until all nodes are folded");
         let folded: Vec<bool> = graph.values[2..].iter().map(|value| value.constant.is_some()).collect();
         assert_eq!((folded, graph.nodes.len()), (vec![true, true, false, false], 2));
+    }
+
+    #[test]
+    fn dimensions_that_one_constant_gives_very_many_outputs_are_counted_before_they_are_described() {
+        const OUTPUTS: usize = 1000;
+        const RANK: usize = 200;
+        let graph = || {
+            let value = |ty, dims: &[u32], constant| {
+                let declared = TensorInfo::new(ty, dims);
+                Value { resolved: Some(declared.clone()), declared, constant }
+            };
+            let ones = AlignedBuf::copy_of(bytemuck::cast_slice(&[1i32; RANK])).unwrap();
+            let ones = Some(Constant::Private(Arc::new(ones)));
+            let mut values = vec![
+                value(OperandType::TENSOR_INT32, &[RANK as u32], ones),
+                value(OperandType::INT32, &[], None),
+            ];
+            let outputs: Vec<usize> = (2..2 + OUTPUTS).collect();
+            values.extend(outputs.iter().map(|_| Value {
+                declared: TensorInfo::new(OperandType::TENSOR_INT32, &[]),
+                resolved: None,
+                constant: None,
+            }));
+            let node = |&o: &usize| Node {
+                operation: OperationType::FILL.operation().unwrap(),
+                signature_index: 0,
+                inputs: vec![Some(0), Some(1)],
+                outputs: vec![o],
+                subgraphs: vec![],
+                index: 0,
+            };
+            let nodes = outputs.iter().map(node).collect();
+            Graph { values, nodes, inputs: vec![1], outputs, inferred: None }
+        };
+        let described = (2 * OUTPUTS * RANK * size_of::<u32>()) as u64;
+        for (share, fits) in [(described / 2, false), (4 * described, true)] {
+            let budget = Budget::new(2 * share);
+            let _account = budget.on_account_of(1);
+            let mut graph = graph();
+            let before = budget.private().held();
+            let optimised = optimise(&mut graph, &Control::default());
+            assert_eq!(optimised.is_ok(), fits, "{optimised:?}");
+            assert!(fits || matches!(optimised, Err(BackendError::OutOfMemory(_))));
+            let described_by_now = graph.values[2..].iter().filter(|value| value.resolved.is_some()).count();
+            let held = budget.private().held() - before;
+            assert!(held >= (2 * described_by_now * RANK * size_of::<u32>()) as u64, "{held} bytes");
+            assert_eq!(described_by_now == OUTPUTS, fits);
+        }
     }
 
     #[test]
@@ -256,6 +311,7 @@ mod tests {
             nodes: vec![],
             inputs: vec![],
             outputs: vec![0],
+            inferred: None,
         };
         drop_dead(&mut graph, &mut Pace::of(&NeverInterrupted)).unwrap();
         let _most = Counted::take((4 << 20) - VALUES / 2).expect("nearly all that it may have");

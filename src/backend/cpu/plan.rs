@@ -184,6 +184,7 @@ mod tests {
             nodes: operations.iter().enumerate().map(node).collect(),
             inputs: vec![0],
             outputs: vec![operations.len()],
+            inferred: None,
         }
     }
 
@@ -220,6 +221,7 @@ mod tests {
             nodes: (0..MANY).map(node).collect(),
             inputs: (0..MANY).collect(),
             outputs: (MANY..2 * MANY).collect(),
+            inferred: None,
         };
         let (mut shared, in_place) = shared(&graph, &NeverInterrupted).unwrap();
         assert!((0..2 * MANY).all(|v| shared.find(v) == (v, 0)), "each has a place of its own");

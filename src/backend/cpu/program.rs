@@ -91,7 +91,7 @@ impl Program {
 
     fn new(
         preference: Preference,
-        routines: Vec<Routine>,
+        mut routines: Vec<Routine>,
         pool: Arc<ThreadPool>,
         data: Option<Arc<Mapping>>,
         interrupt: &dyn Interrupt,
@@ -111,7 +111,10 @@ impl Program {
             calls.push(Calls::of(routine, in_place, &mut pace)?);
             bytes = bytes.saturating_add(routine.footprint(&mut pace)?).saturating_add(calls[i].footprint());
         }
+        // All of it is counted from here on.
+        routines.iter_mut().for_each(|routine| routine.inferred = None);
         let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
+        let main = &routines[0];
         let mut infos = |list: &[usize]| {
             let mut infos = Vec::with_capacity(list.len());
             pace.each(list, STEPS, |&v| infos.push(main.values[v].declared.clone()))?;

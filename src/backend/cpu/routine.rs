@@ -3,7 +3,7 @@
 
 use super::chain::{Chain, Followed, Link};
 use super::kernels::{Kernel, Maker};
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Counted};
 use crate::model::SMALL;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, Scratch};
@@ -29,6 +29,8 @@ pub struct Routine {
     pub merged: Vec<Merged>,
     /// Steps with what goes on with their outputs, in order; none of them is of a chain.
     pub followed: Vec<Followed>,
+    /// For dimensions of values and steps, until all of the program is counted.
+    pub inferred: Option<Counted>,
 }
 
 pub struct Value {

@@ -76,7 +76,7 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Unread> {
         Ok(())
     })?;
     let (chains, merged, followed) = (vec![], vec![], vec![]);
-    let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed };
+    let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed, inferred: None };
     let pace = &mut reader.pace;
     let routine = with_followed(with_chains(with_merged(routine, pace)?, pace)?, pace)?;
     Ok(with_views(routine, pace.interrupt())?)
