@@ -318,7 +318,9 @@ impl Server {
 
     fn execute(&self, what: Blob, control: &Control) -> Answered {
         let _account = control.on_account();
-        let binding = match self.bound(what, control) {
+        // What panics has bound nothing: the service is to send all of it again.
+        let bound = catch_unwind(AssertUnwindSafe(|| self.bound(what, control)));
+        let binding = match bound.unwrap_or_else(|_| Err(panicked())) {
             Ok(binding) => binding,
             Err(why) => return Ok((Answer::Unbound(why), Vec::new())),
         };
@@ -329,9 +331,7 @@ impl Server {
 
     /// Answers a call with what `work` gives.
     fn answer(&self, call: u64, work: impl FnOnce() -> Answered) {
-        let panicked =
-            || Err(BackendError::Failed("the backend panicked; this is a fault of its own".into()));
-        let answered = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked());
+        let answered = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()));
         self.things().cancels.remove(&call);
         match answered {
             Ok((answer, files)) => self.say(call, answer, &files),
@@ -412,6 +412,10 @@ fn end(why: &str) -> ! {
 fn mapped(file: BorrowedFd, len: usize) -> std::result::Result<Arc<Mapping>, MemoryError> {
     let mapping = if len == 0 { Mapping::anonymous(0) } else { Mapping::new(file, 0, len, Access::Read) };
     mapping.map(Arc::new)
+}
+
+fn panicked() -> BackendError {
+    BackendError::Failed("the backend panicked; this is a fault of its own".into())
 }
 
 fn of_memory(source: MemoryError) -> BackendError {

@@ -96,3 +96,31 @@ fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_can
     });
     drop(others);
 }
+
+/// Panics as it is bound.
+struct Panics(Interface);
+
+impl Executable for Panics {
+    fn interface(&self) -> &Interface {
+        &self.0
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+        panic!("as it should")
+    }
+}
+
+#[test]
+fn the_service_hears_that_what_panicked_as_it_was_bound_is_not_bound() {
+    let (server, service) = server(&CallTurns::new(1));
+    let interface = Interface { inputs: Vec::new(), outputs: Vec::new(), may_loop: false };
+    server.things().executables.insert(1, Arc::new(Panics(interface)));
+    let request = Request { inputs: Vec::new(), outputs: Vec::new() };
+    let what = Bound::New { keep: Some(7), executable: 1, request, memories: Vec::new(), reused: true };
+    let terms = Terms::of(&Control::default());
+    let order = Order::Run { call: 1, what: Blob(to_bytes(&what)), terms };
+    server.begin(order, Vec::new()).expect("it may take long")(&server);
+    let answer = hears(&service);
+    assert!(matches!(&answer, Answer::Unbound(BackendError::Failed(why)) if why.contains("panicked")));
+    assert!(server.things().bindings.is_empty());
+}
