@@ -1,6 +1,7 @@
 //! Why a compilation or an execution failed.
 
 use crate::memory::MemoryError;
+use crate::model::ModelError;
 use crate::ops::OpError;
 
 /// Why a compilation or an execution failed. Each becomes one binder status, at the service's edge.
@@ -45,6 +46,16 @@ impl From<OpError> for BackendError {
             OpError::Cancelled => BackendError::Cancelled,
             OpError::OutOfMemory(bytes) => BackendError::OutOfMemory(bytes),
             other => BackendError::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<ModelError> for BackendError {
+    fn from(error: ModelError) -> Self {
+        match error {
+            ModelError::Interrupted(why) => why.into(),
+            ModelError::Memory { what, source } => BackendError::Memory { what, source },
+            why => BackendError::Failed(why.to_string()),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::backend::{
     Memory, Saved,
 };
 use crate::memory::{receive, send, Access, Budget, Counted, Mapping, MemoryError, Weights};
-use crate::model::Model;
+use crate::model::CountedModel;
 use crate::ops::Interrupt;
 use crate::scheduler::{CallTurns, Copier, Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -138,7 +138,7 @@ impl Server {
                 Some(Box::new(move |server| {
                     server.answer(call, || {
                         let _account = control.on_account();
-                        let model = server.unpacked(&model, &files, &control)?;
+                        let model = server.unpacked(model, &files, &control)?;
                         Ok((Answer::Support(server.backend.support(&model, &control)), Vec::new()))
                     });
                 }))
@@ -238,7 +238,7 @@ impl Server {
         let _account = control.on_account();
         let executable = match source {
             Source::Model(model) => {
-                let model = self.unpacked(&model, files, control)?;
+                let model = self.unpacked(model, files, control)?;
                 self.backend.compile(&model, options, control)?
             }
             Source::Saved { models, data } => {
@@ -253,20 +253,23 @@ impl Server {
         Ok((Answer::Prepared(interface), Vec::new()))
     }
 
-    /// The model. Its constants are copied by turns, which end here: the backend has its own, or a device to wait for.
+    /// The model, on the account of the client whose work the thread does. Its constants are copied by turns, which end here: the
+    /// backend has its own, or a device to wait for.
     fn unpacked(
         &self,
-        model: &Blob,
+        model: Blob,
         files: &[OwnedFd],
         control: &Control,
-    ) -> std::result::Result<Model, BackendError> {
+    ) -> std::result::Result<CountedModel, BackendError> {
         let len = |file: &OwnedFd| File::from(file.try_clone()?).metadata().map(|facts| facts.len());
         let constants = files.first().map(|file| {
             let len = len(file).map_err(MemoryError::Map)?;
             mapped(file.as_fd(), usize::try_from(len).unwrap_or(usize::MAX))
         });
         let constants = constants.transpose().map_err(of_memory)?;
-        unpack(&model.0, constants, &self.turns.check(control)).map_err(not_copied("a model"))
+        let turn = self.turns.check(control);
+        let model = unpack(&model.0, constants, &turn).map_err(not_copied("a model"))?;
+        Ok(CountedModel::new(model, &turn)?)
     }
 
     /// What these bytes say that is to be executed, bound. They are read by a turn where they are many.

@@ -1,8 +1,12 @@
 //! What the backend's process counts, and what it reads by turns.
 
+use super::super::model::pack;
 use super::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Interface, Request};
+use crate::model::{Lifetime, Model, Operand, Subgraph};
+use crate::ops::NeverInterrupted;
+use crate::tensor::{OperandType, TensorInfo};
 use nix::sys::socket::{socketpair, AddressFamily, SockFlag, SockType};
 use std::time::{Duration, Instant};
 
@@ -95,6 +99,30 @@ fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_can
         assert!(matches!(hears(&service), Answer::Unbound(BackendError::Cancelled)));
     });
     drop(others);
+}
+
+#[test]
+fn a_model_is_on_the_clients_account_for_as_long_as_it_is_there() {
+    const OPERANDS: usize = 20_000;
+    let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]);
+    let operand = Operand { info, lifetime: Lifetime::Temporary, extension: None };
+    let operands = vec![operand; OPERANDS];
+    let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
+    let model = Model { main, referenced: vec![], relaxed: false };
+    let bytes = pack(&model, Ok, &NeverInterrupted).unwrap().0.bytes.0;
+    let least = (OPERANDS * size_of::<Operand>()) as u64;
+    for (share, fits) in [(least / 2, false), (2 * least, true)] {
+        let budget = Budget::new(2 * share);
+        let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
+        let (server, _account) = (server(&CallTurns::new(1)).0, control.on_account());
+        let unpacked = server.unpacked(Blob(bytes.clone()), &[], &control);
+        assert_eq!(budget.private().held_by(1) >= least, fits);
+        match unpacked {
+            Ok(unpacked) => assert!(fits && unpacked.main.operands.len() == OPERANDS),
+            Err(why) => assert!(!fits && matches!(why, BackendError::Memory { .. }), "{why}"),
+        }
+        assert_eq!(budget.private().held(), 0);
+    }
 }
 
 /// Panics as it is bound.

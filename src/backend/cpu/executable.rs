@@ -12,7 +12,7 @@ use crate::backend::{
     Description, Executable, Interface, Memory, Outcome, Pending, Preference, Saved, Submission,
 };
 use crate::memory::ClientSlice;
-use crate::model::{CountedModel, Model, ModelError};
+use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::BUSY;
 use crate::scheduler::marks::{self, Phase};
@@ -83,12 +83,7 @@ impl CpuExecutable {
         let control = cores.take_turn(control)?;
         let _long = time_slices::long_later();
         let program = if options.just_in_time {
-            let model = model.to_private(&control).and_then(|model| CountedModel::new(model, &control));
-            OnDemand::of(model.map_err(|why| match why {
-                ModelError::Interrupted(why) => why.into(),
-                ModelError::Memory { what, source } => BackendError::Memory { what, source },
-                why => BackendError::Failed(why.to_string()),
-            })?)
+            OnDemand::of(CountedModel::new(model.to_private(&control)?, &control)?)
         } else {
             OnDemand::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
         };
