@@ -56,14 +56,19 @@ impl ChannelRequant {
         interrupt: &dyn Interrupt,
     ) -> Result<Self, OpError> {
         let without = Self::without_multipliers(filter, output, channels, activation)?;
-        let multiplier = |filter_scale: f32| {
-            Multiplier::new(f64::from(input.scale) * f64::from(filter_scale) / f64::from(output.scale))
-        };
+        let multiplier = |product: f64| Multiplier::new(product / f64::from(output.scale));
         let multipliers = match &filter.channel_quant {
+            // As doubles, as TensorFlow Lite does.
             Some(quant) => {
-                collected(interrupt, quant.scales.iter().take(channels).map(|&scale| multiplier(scale)))?
+                let product = |&scale: &f32| f64::from(input.scale) * f64::from(scale);
+                collected(
+                    interrupt,
+                    quant.scales.iter().take(channels).map(|scale| multiplier(product(scale))),
+                )?
             }
-            None => filled(interrupt, multiplier(filter.scale), channels)?,
+            // As floats, as both NNAPI's reference and TensorFlow Lite do: an output scale may be this product twice over, where
+            // each half decides.
+            None => filled(interrupt, multiplier(f64::from(input.scale * filter.scale)), channels)?,
         };
         Ok(ChannelRequant { multipliers: Arc::new(multipliers), ..without })
     }
@@ -129,6 +134,17 @@ mod tests {
         assert_eq!((requant.apply(8, 0), requant.apply(8, 1), requant.apply(-8, 0)), (14, 16, 10));
         assert!(new(3, Activation::None).is_err());
         assert!(ChannelRequant::check(&input, &filter, &output, 3).is_err());
+    }
+
+    #[test]
+    fn the_product_of_two_scales_is_a_float() {
+        let scale = 0.1f32;
+        let filter = quantised(TENSOR_QUANT8_ASYMM_SIGNED, scale);
+        let output = quantised(TENSOR_QUANT8_ASYMM_SIGNED, 2.0 * (scale * scale));
+        let requant =
+            ChannelRequant::new(&filter, &filter, &output, 1, Activation::None, &NeverInterrupted).unwrap();
+        // Exactly a half.
+        assert_eq!([-199, -197, 197, 199].map(|sum| requant.apply(sum, 0)), [-99, -98, 99, 100]);
     }
 
     #[test]
