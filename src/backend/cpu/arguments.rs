@@ -188,6 +188,14 @@ impl<'a> Held<'a> {
         self.inputs.iter().map(|input| input.as_ref().map(|input| &input.dims[..]))
     }
 
+    /// Lets go of the memories. To end an access may wait for a device, and to free what the run had takes as long as that is
+    /// large: others can compute meanwhile.
+    pub fn let_go(self, interrupt: &dyn Interrupt) -> Result<(), BackendError> {
+        interrupt.before_waiting();
+        let mut held = self.held.into_values();
+        held.try_for_each(|memory| memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first)))
+    }
+
     fn of(&self, slice: &ClientSlice) -> Option<&Accessed<'a>> {
         self.held.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
     }
@@ -306,13 +314,13 @@ impl<'a> Arguments<'a> {
         Ok(())
     }
 
-    /// Copies the other outputs to their clients, if there is room for all, and lets go of the memories.
+    /// Copies the other outputs to their clients, if there is room for all. The memories are still held.
     pub fn finish(
         self,
         interrupt: &dyn Interrupt,
         routine: &Routine,
         frame: &Frame,
-    ) -> Result<Vec<OutputShape>, BackendError> {
+    ) -> Result<(Vec<OutputShape>, Held<'a>), BackendError> {
         let (mut pace, mut shapes) = (Pace::of(interrupt), Vec::with_capacity(self.held.outputs.len()));
         for (i, (&v, output)) in routine.outputs.iter().zip(self.held.outputs).enumerate() {
             pace.spend(STEPS)?;
@@ -322,13 +330,7 @@ impl<'a> Arguments<'a> {
         if shapes.iter().all(|shape| shape.sufficient) {
             self.copy_out(interrupt, routine, frame)?;
         }
-        // To end an access may wait for a device, and to free what the run had takes as long as that is large: others can
-        // compute meanwhile.
-        interrupt.before_waiting();
-        for memory in self.held.held.into_values() {
-            memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first))?;
-        }
-        Ok(shapes)
+        Ok((shapes, self.held))
     }
 
     fn copy_out(

@@ -79,10 +79,13 @@ impl Keeper for IdleFrames {
 #[cfg(test)]
 mod tests {
     use super::super::program::Program;
-    use super::super::samples::{compile, f32_info, run, Build};
+    use super::super::samples::{compile, f32_info, run, run_by, Build};
+    use crate::backend::{Control, Priority};
     use crate::memory::{Budget, Counted};
     use crate::ops::OperationType;
+    use crate::scheduler::Turns;
     use crate::tensor::{OperandType, TensorInfo};
+    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     const MIB: u64 = 1 << 20;
@@ -114,6 +117,26 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(run(&program), first);
+    }
+
+    #[test]
+    fn runs_that_wait_for_a_turn_have_no_frame() {
+        // Of one client there is room for one frame, not for two.
+        let budget = Budget::new(3 * BETWEEN);
+        let _account = budget.on_account_of(1);
+        let (program, turns) = (program(), Turns::new(1));
+        let first = run(&program);
+        std::thread::scope(|scope| {
+            let runs = || {
+                let _account = budget.on_account_of(1);
+                for _ in 0..5 {
+                    let turn = turns.take(1, Priority::default(), &Control::default()).unwrap();
+                    let control = Control { turn: Some(Arc::new(turn)), ..Control::default() };
+                    assert_eq!(run_by(&program, &control), first);
+                }
+            };
+            (0..4).for_each(|_| drop(scope.spawn(runs)));
+        });
     }
 
     #[test]

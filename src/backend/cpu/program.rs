@@ -204,10 +204,14 @@ impl Program {
             control,
             watch: &watch,
         };
-        // What has vanished meanwhile was taken for zeroes.
-        let shapes = machine.run_main(&mut frame, held).and_then(|shapes| self.check_data().map(|()| shapes));
+        let ran = machine.run_main(&mut frame, held);
         frame.clear(control);
+        // Before others compute: the next run of this model would make one of its own.
         self.idle.keep(frame);
-        shapes
+        let (shapes, held) = ran?;
+        held.let_go(control)?;
+        // What has vanished meanwhile was taken for zeroes.
+        self.check_data()?;
+        Ok(shapes)
     }
 }

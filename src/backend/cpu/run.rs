@@ -35,8 +35,12 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs the main routine between client memories.
-    pub fn run_main(&self, frame: &mut Frame, held: Held) -> Result<Vec<OutputShape>, BackendError> {
+    /// Runs the main routine between client memories, which are still held then.
+    pub fn run_main<'h>(
+        &self,
+        frame: &mut Frame,
+        held: Held<'h>,
+    ) -> Result<(Vec<OutputShape>, Held<'h>), BackendError> {
         let routine = &self.routines[0];
         if !held.has(routine.inputs.len(), routine.outputs.len()) {
             return Err(BackendError::Failed("the number of inputs or outputs is not the model's".into()));

@@ -124,6 +124,11 @@ pub fn made_up(info: &TensorInfo) -> Vec<u8> {
 
 /// What a program of one input and one output makes of what is [`made_up`].
 pub fn run(program: &Program) -> Vec<u8> {
+    run_by(program, &Control::default())
+}
+
+/// The same, by these terms.
+pub fn run_by(program: &Program, control: &Control) -> Vec<u8> {
     let whole = |len: usize| ClientSlice::new(Arc::new(Mapping::anonymous(len).unwrap()), 0, len).unwrap();
     let bound = |info: &TensorInfo| Bound { data: whole(info.byte_size().unwrap()), dims: info.dims.clone() };
     let interface = program.interface();
@@ -131,7 +136,7 @@ pub fn run(program: &Program) -> Vec<u8> {
     input.data.write(&made_up(&interface.inputs[0])).unwrap();
     let (inputs, outputs) = ([Some(input)], [Some(output.clone())]);
     let memories = Memories::of(&inputs, &outputs);
-    program.run(Held::new(&inputs, &outputs, &memories).unwrap(), &Control::default()).unwrap();
+    program.run(Held::new(&inputs, &outputs, &memories).unwrap(), control).unwrap();
     output.data.to_private().unwrap().to_vec()
 }
 
