@@ -43,7 +43,8 @@ pub enum Exhausted {
     ByClient(u64),
     #[error("this client has {0}, and what is left is kept for clients that have less")]
     ByShare(u64),
-    #[error("all clients together have {0}, the most that there may be")]
+    /// How much that is, is told to no client: it would be of others.
+    #[error("all clients together have the most that there may be")]
     ByAll(u64),
 }
 
@@ -178,7 +179,9 @@ mod tests {
         let second = quota.take(2, 1).unwrap();
         assert_eq!(quota.take(2, 1).unwrap_err(), Exhausted::ByShare(1));
         let others: Vec<_> = (3..7).map(|client| quota.take(client, 1).unwrap()).collect();
-        assert_eq!(quota.take(7, 1).unwrap_err(), Exhausted::ByAll(8));
+        let refused = quota.take(7, 1).unwrap_err();
+        assert_eq!(refused, Exhausted::ByAll(8));
+        assert!(!refused.to_string().contains(char::is_numeric), "what others have is told: {refused}");
         drop(first);
         assert!(quota.take(7, 1).is_ok());
         drop((second, others));
