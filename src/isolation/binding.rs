@@ -128,7 +128,7 @@ impl Bound {
     fn start(
         self: &Arc<Self>,
         claimed: Arc<UnderWay>,
-        lending: &Lending,
+        lending: &Arc<Lending>,
         instance: &Arc<Instance>,
         control: &Control,
         patience: Duration,
@@ -160,12 +160,14 @@ impl Bound {
         };
         let (completer, pending) = Pending::promised();
         let (bound, held, recorder) = (self.clone(), instance.clone(), control.recorder.clone());
+        // The process may use what was copied for this run until it answers, whoever has given the run up.
+        let lent = lending.clone();
         let end = move |answer: Result<(Answer, Vec<OwnedFd>), BackendError>| {
             let (outcome, noted) = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
             if let Some((recorder, noted)) = recorder.zip(noted) {
                 recorder.add(noted);
             }
-            drop((claimed, bound, held)); // before anybody hears of the end
+            drop((claimed, lent, bound, held)); // before anybody hears of the end
             completer.complete(outcome);
         };
         let (what, terms) = (Blob(what), Terms::of(control));

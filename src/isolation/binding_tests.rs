@@ -31,31 +31,53 @@ fn lent(bound: &Bound) -> Vec<u8> {
     copies.into[0].1.to_private().unwrap().to_vec()
 }
 
-#[test]
-fn inputs_are_copied_by_who_has_claimed_what_is_lent_and_by_nobody_else() {
+/// Arguments of a model of one tensor of bytes in and out, and its input's memory.
+fn arguments(reused: bool) -> (Interface, Arguments, Arc<Mapping>) {
     let info = TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[BYTES as u32]);
     let interface = Interface { inputs: vec![info.clone()], outputs: vec![info], may_loop: false };
-    let (made, instance, theirs) = made(interface);
     let [input, output] = [(); 2].map(|()| Arc::new(Mapping::anonymous(BYTES).unwrap()));
-    let fill = |byte| ClientSlice::whole(input.clone()).write(&[byte; BYTES]).unwrap();
     let argument = |pool| {
         let (offset, length, dims) = (0, BYTES, Dims::from_slice(&[BYTES as u32]));
         Some(Argument { pool, offset, length, dims })
     };
     let request = Request { inputs: vec![argument(0)], outputs: vec![argument(1)] };
     let pools = [&input, &output].map(|mapping| Some(Memory::Mapped(mapping.clone()))).into();
-    let arguments = Arguments { request, pools, reused: true };
-    let bound = Arc::new(Bound::new(&made, arguments, &shares()).unwrap());
-    fill(1);
-    let (control, first) = (Control::default(), bound.clone());
+    (interface, Arguments { request, pools, reused }, input)
+}
+
+/// Runs `bound` and gives that up once the process was told of it.
+fn run_and_give_up(bound: &Arc<Bound>, theirs: &OwnedFd) {
+    let (control, bound) = (Control::default(), bound.clone());
     std::thread::scope(|scope| {
-        let runs = scope.spawn(|| first.run(&control));
+        let runs = scope.spawn(|| bound.run(&control));
         while !matches!(receive(theirs.as_fd(), false), Ok(Some((order, _)))
             if matches!(from_bytes(&order), Some(Order::Run { .. })))
         {}
         control.cancelled.set();
         assert!(matches!(runs.join().unwrap(), Err(BackendError::Cancelled)));
     });
+}
+
+#[test]
+fn what_is_copied_for_one_run_is_counted_until_the_process_is_done_with_it() {
+    let (interface, arguments, _) = arguments(false);
+    let (made, instance, theirs) = made(interface);
+    let shares = shares();
+    let bound = Arc::new(Bound::new(&made, arguments, &shares).unwrap());
+    run_and_give_up(&bound, &theirs);
+    assert_eq!(shares.copied.held(), 1, "the process may write to it still");
+    instance.life.end("the test is over");
+    assert_eq!(shares.copied.held(), 0);
+}
+
+#[test]
+fn inputs_are_copied_by_who_has_claimed_what_is_lent_and_by_nobody_else() {
+    let (interface, arguments, input) = arguments(true);
+    let (made, instance, theirs) = made(interface);
+    let fill = |byte| ClientSlice::whole(input.clone()).write(&[byte; BYTES]).unwrap();
+    let bound = Arc::new(Bound::new(&made, arguments, &shares()).unwrap());
+    fill(1);
+    run_and_give_up(&bound, &theirs);
     // The process has not answered: it may be at the memory still.
     assert_eq!(lent(&bound), [1; BYTES]);
     fill(2);
