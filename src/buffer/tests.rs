@@ -349,7 +349,7 @@ fn an_execution_needs_tokens_and_roles() {
         &NeverInterrupted
     )));
     copy_from(&all, &pattern(BYTES), &[]).unwrap();
-    uses(ME, MODEL, all.token(), request([1, 1], [0, 0], &SHAPE)).unwrap().claim().unwrap();
+    uses(ME, MODEL, all.token(), request([1, 1], [0, 0], &SHAPE)).unwrap().claim(&NeverInterrupted).unwrap();
 }
 
 #[test]
@@ -361,9 +361,9 @@ fn a_buffer_is_initialised_by_a_run_that_succeeds() {
     };
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
     let shapes = [SHAPE[..].into(), SHAPE[..].into()];
-    assert!(is_failed(read.claim()));
+    assert!(is_failed(read.claim(&NeverInterrupted)));
     let run = |succeeds: bool| {
-        let mut claims = write.claim().unwrap();
+        let mut claims = write.claim(&NeverInterrupted).unwrap();
         assert!(claims.output(1).is_none());
         let (data, dims) = mapped(claims.output(0).unwrap());
         assert_eq!((data.len(), &dims[..]), (BYTES, &SHAPE[..]));
@@ -371,16 +371,16 @@ fn a_buffer_is_initialised_by_a_run_that_succeeds() {
         succeeds.then(|| claims.commit(&shapes).unwrap());
     };
     run(true);
-    let claims = read.claim().unwrap();
+    let claims = read.claim(&NeverInterrupted).unwrap();
     let (data, dims) = mapped(claims.input(0).unwrap());
     assert_eq!((&data.to_private().unwrap()[..], &dims[..]), (&pattern(BYTES)[..], &SHAPE[..]));
     drop(claims);
     run(false);
-    assert!(is_failed(read.claim()), "what a failed run wrote is nothing");
+    assert!(is_failed(read.claim(&NeverInterrupted)), "what a failed run wrote is nothing");
     run(true);
     // A run that never started has harmed nothing.
-    drop(write.claim().unwrap());
-    assert!(read.claim().is_ok());
+    drop(write.claim(&NeverInterrupted).unwrap());
+    assert!(read.claim(&NeverInterrupted).is_ok());
 }
 
 #[test]
@@ -392,17 +392,17 @@ fn readers_share_and_writers_do_not() {
         Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]), &NeverInterrupted).unwrap()
     };
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
-    let readers = (read.claim().unwrap(), read.claim().unwrap());
-    assert!(is_failed(write.claim()));
+    let readers = (read.claim(&NeverInterrupted).unwrap(), read.claim(&NeverInterrupted).unwrap());
+    assert!(is_failed(write.claim(&NeverInterrupted)));
     assert!(is_failed(copy_from(&buffer, &pattern(BYTES), &[])));
     assert!(copy_to(&buffer, BYTES).is_ok());
     drop(readers);
-    let writer = write.claim().unwrap();
-    assert!(is_failed(read.claim()));
-    assert!(is_failed(write.claim()));
+    let writer = write.claim(&NeverInterrupted).unwrap();
+    assert!(is_failed(read.claim(&NeverInterrupted)));
+    assert!(is_failed(write.claim(&NeverInterrupted)));
     assert!(is_failed(copy_to(&buffer, BYTES)));
     drop(writer);
-    assert!(read.claim().is_ok(), "a collision spoils nothing");
+    assert!(read.claim(&NeverInterrupted).is_ok(), "a collision spoils nothing");
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn dimensions_follow_the_last_write() {
     let (read, write) =
         (|dims: &[u32]| request([1, 0], [0, 0], dims), |dims: &[u32]| request([0, 0], [1, 0], dims));
     assert!(is_invalid(uses(write(&[2, 4]))));
-    let mut claims = uses(write(&[0, 0])).unwrap().claim().unwrap();
+    let mut claims = uses(write(&[0, 0])).unwrap().claim(&NeverInterrupted).unwrap();
     let (data, dims) = mapped(claims.output(0).unwrap());
     assert_eq!((data.len(), &dims[..]), (0, &[0, 3][..]));
     // The run says how much room it needs, and runs again.
@@ -425,19 +425,22 @@ fn dimensions_follow_the_last_write() {
     mapped(claims.output(0).unwrap()).0.write(&pattern(BYTES)).unwrap();
     claims.commit(&shapes).unwrap();
     for good in [&[2, 3][..], &[0, 3], &[]] {
-        assert_eq!(uses(read(good)).unwrap().claim().unwrap().input(0).unwrap().2[..], SHAPE);
+        assert_eq!(
+            uses(read(good)).unwrap().claim(&NeverInterrupted).unwrap().input(0).unwrap().2[..],
+            SHAPE
+        );
     }
-    assert!(is_invalid(uses(read(&[1, 3])).unwrap().claim()), "not what it holds");
+    assert!(is_invalid(uses(read(&[1, 3])).unwrap().claim(&NeverInterrupted)), "not what it holds");
     // A value of another shape than the buffer's is a failure of the run.
-    let mut claims = uses(write(&[])).unwrap().claim().unwrap();
+    let mut claims = uses(write(&[])).unwrap().claim(&NeverInterrupted).unwrap();
     claims.output(0);
     assert!(is_failed(claims.commit(&[smallvec![2, 4], smallvec![]])));
     assert!(is_failed(copy_to(&buffer, BYTES)));
     // A value without elements is a value.
-    let mut claims = uses(write(&[])).unwrap().claim().unwrap();
+    let mut claims = uses(write(&[])).unwrap().claim(&NeverInterrupted).unwrap();
     claims.output(0);
     claims.commit(&[smallvec![0, 3], smallvec![]]).unwrap();
-    assert_eq!(uses(read(&[])).unwrap().claim().unwrap().input(0).unwrap().1, 0);
+    assert_eq!(uses(read(&[])).unwrap().claim(&NeverInterrupted).unwrap().input(0).unwrap().1, 0);
 }
 
 #[test]
@@ -454,7 +457,7 @@ fn a_buffer_in_use_outlives_its_handle() {
         &NeverInterrupted,
     )
     .unwrap();
-    let claims = uses.claim().unwrap();
+    let claims = uses.claim(&NeverInterrupted).unwrap();
     let token = handle.token();
     drop(handle);
     assert!(is_invalid(tracker.find(ME, token)));

@@ -89,10 +89,12 @@ impl Uses {
         size_of_val(&self.inputs[..]) + size_of_val(&self.outputs[..])
     }
 
-    /// Claims the buffers for one run. Outputs have lost what was in them if the run then fails.
-    pub fn claim(&self) -> Result<Claims, BufferError> {
-        let mut claims = Claims::default();
+    /// Claims the buffers for one run, by the yield points of `interrupt`. Outputs have lost what was in them if the run then
+    /// fails.
+    pub fn claim(&self, interrupt: &dyn Interrupt) -> Result<Claims, BufferError> {
+        let (mut claims, mut pace) = (Claims::default(), Pace::of(interrupt));
         for input in &self.inputs {
+            pace.spend(USE)?;
             let reading = input.buffer.read()?;
             let fits = |(&given, &actual): (&u32, &u32)| given == 0 || given == actual;
             let rank_fits = input.dims.is_empty() || input.dims.len() == reading.dims.len();
@@ -105,6 +107,7 @@ impl Uses {
             claims.inputs.push((input.argument, reading));
         }
         for output in &self.outputs {
+            pace.spend(USE)?;
             claims.outputs.push((output.argument, output.combined_dims()?, output.buffer.write()?));
         }
         Ok(claims)

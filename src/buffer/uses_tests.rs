@@ -48,12 +48,16 @@ fn very_many_arguments_in_device_buffers_are_found_in_short_stretches() {
     let pools: Vec<_> = tokens.map(|token| RequestPool::Buffer { token }).collect();
     let request = Request { inputs: vec![argument(0); MANY], outputs: (1..=BUFFERS).map(argument).collect() };
     let uses = |interrupt: &dyn Interrupt| Uses::new(&tracker, ME, MODEL, &request, &pools, interrupt);
-    let mut claims = uses(&NeverInterrupted).unwrap().claim().unwrap();
+    let found = uses(&NeverInterrupted).unwrap();
+    let mut claims = found.claim(&NeverInterrupted).unwrap();
     // A run asks for each of them.
     assert!((0..MANY).all(|i| claims.input(i).is_some()));
     assert!((0..MANY).all(|i| claims.output(i).is_some() == (i < BUFFERS)));
+    drop(claims); // which has the outputs
     for yields in [0, 100, (MANY * USE) >> 16] {
         let stopped = uses(&Stops(yields.into()));
+        assert!(matches!(stopped, Err(BufferError::Interrupted(OpError::Cancelled))), "{yields}");
+        let stopped = found.claim(&Stops(yields.into()));
         assert!(matches!(stopped, Err(BufferError::Interrupted(OpError::Cancelled))), "{yields}");
     }
 }

@@ -274,7 +274,7 @@ impl Task {
         state.submitted = true;
         drop(state);
         let _account = control.on_account();
-        let claimed = execution.claim();
+        let claimed = execution.claim(control);
         drop(execution); // it may end before this is back
         let submitted = claimed.and_then(|(binding, claims)| Ok((binding.submit(fences, control)?, claims)));
         match submitted {

@@ -12,6 +12,7 @@ use crate::backend::{
 use crate::buffer::{Claims, Uses};
 use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
+use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, NeverInterrupted};
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{caller_gone, polling, Holds, Permit, Stop, Turn};
@@ -25,6 +26,12 @@ const FEW: usize = 1000;
 /// An execution is long to begin and to end where what describes it, or the memory that it has mapped, is more than this.
 const LONG_DESCRIPTION: usize = 128 << 10;
 const MUCH_MAPPED: usize = 64 << 20;
+/// Elementary steps that it takes to find where a claimed argument lies, about.
+const CLAIMED: usize = 64;
+
+/// Where arguments lie in device buffers each run has copies of its own of what describes them, bound and claimed: about so many
+/// times as much with what the execution keeps.
+const WITH_RUNS: usize = 3;
 
 /// A request that has been checked and whose memory was found: all that is left is to run it.
 pub(super) struct Execution {
@@ -72,7 +79,7 @@ impl Execution {
         let (ins, outs) = (&interface.inputs, &interface.outputs);
         let (inputs, outputs) = (&request.inputs, &request.outputs);
         let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), request.pools.len()])?;
-        let interrupt = interrupt(&turn);
+        let interrupt = interrupt(turn.as_ref().map(|(turn, _)| turn));
         let pools = RequestPool::decode(&request.pools, interrupt)?;
         let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
         let (tracker, owner) = (&prepared.core.buffers, buffer::caller());
@@ -95,7 +102,7 @@ impl Execution {
         let pools: Vec<_> = memories.iter().map(known).collect();
         let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), pools.len()])?;
         let (ins, outs) = (&interface.inputs, &interface.outputs);
-        let interrupt = interrupt(&turn);
+        let interrupt = interrupt(turn.as_ref().map(|(turn, _)| turn));
         let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
         drop(turn);
         let memories: Vec<_> = memories.iter().cloned().map(Some).collect();
@@ -113,7 +120,8 @@ impl Execution {
         let unknown_output = unknown_output(&prepared.executable.interface().outputs, &request.outputs);
         let mappings = pools.iter().flatten().count();
         let mapped = pools.iter().flatten().fold(0_usize, |sum, pool| sum.saturating_add(pool.len()));
-        let bytes = request.footprint() + size_of_val(&pools[..]) + buffers.footprint();
+        let described_by = request.footprint() + size_of_val(&pools[..]) + buffers.footprint();
+        let bytes = if buffers.is_empty() { described_by } else { WITH_RUNS * described_by };
         let out_of_memory = || {
             let source = MemoryError::OutOfMemory(bytes);
             ServiceError::Memory { what: "the request's arguments".into(), source }
@@ -126,7 +134,6 @@ impl Execution {
             Bound::WithBuffers { arguments, buffers }
         };
         let (prepared, terms) = (prepared.clone(), purpose.terms);
-        let described_by = bytes;
         Ok(Execution {
             prepared,
             bound,
@@ -176,21 +183,39 @@ impl Execution {
     /// Checks that its device buffers could be used right now: an error that the call must give at once, not behind a fence.
     pub fn check_buffers(&self) -> Result<(), ServiceError> {
         if let Bound::WithBuffers { buffers, .. } = &self.bound {
-            buffers.claim()?;
+            let turn = self.is_long_to_claim().then(|| turn_within_a_place(&self.prepared)).transpose()?;
+            buffers.claim(interrupt(turn.as_ref().map(|(turn, _)| turn)))?;
         }
         Ok(())
     }
 
-    /// Claims its device buffers, for a run that is submitted: all dimensions of its outputs are known.
-    pub fn claim(&self) -> Result<(Arc<dyn Binding>, Option<Claims>), ServiceError> {
+    fn is_long_to_claim(&self) -> bool {
+        self.described_by > LONG_DESCRIPTION
+    }
+
+    /// A turn to claim and bind arguments in device buffers by, if they are many.
+    fn turn_to_claim(&self, control: &Control) -> Result<Option<Control>, ServiceError> {
+        if !self.is_long_to_claim() {
+            return Ok(None);
+        }
+        let turn = self.prepared.core.call_turns.check(control);
+        turn.yield_point().map_err(BackendError::from)?;
+        Ok(Some(turn))
+    }
+
+    /// Claims its device buffers, for a run that is submitted by `control`: all dimensions of its outputs are known.
+    pub fn claim(&self, control: &Control) -> Result<(Arc<dyn Binding>, Option<Claims>), ServiceError> {
         match &self.bound {
             Bound::Whole(binding) => Ok((binding.clone(), None)),
             Bound::WithBuffers { arguments, buffers } => {
                 let dims =
                     |output: &Option<Argument>| output.as_ref().map_or_else(Dims::new, |o| o.dims.clone());
-                let mut claims = buffers.claim()?;
+                let turn = self.turn_to_claim(control)?;
+                let interrupt = interrupt(turn.as_ref());
+                let mut claims = buffers.claim(interrupt)?;
                 claims.make_room(&arguments.request.outputs.iter().map(dims).collect::<Vec<_>>())?;
-                let binding = self.prepared.executable.clone().bind(claimed(arguments, &mut claims))?;
+                let arguments = claimed(arguments, &mut claims, interrupt)?;
+                let binding = self.prepared.executable.clone().bind(arguments)?;
                 Ok((binding, Some(claims)))
             }
         }
@@ -243,22 +268,24 @@ impl Execution {
         slot: Option<Turn>,
         control: &Control,
     ) -> Result<Outcome, ServiceError> {
-        let claims = Arc::new(Mutex::new(buffers.claim()?));
+        let mut turn = self.turn_to_claim(control)?;
+        let claims = Arc::new(Mutex::new(buffers.claim(interrupt(turn.as_ref()))?));
         let lock = || claims.lock().unwrap_or_else(PoisonError::into_inner);
         let holds = Holds::new(&self.prepared.core.watcher, (slot, claims.clone()));
         let control = holds.terms(control);
-        let run = || -> Result<(Outcome, Vec<Dims>), ServiceError> {
-            let arguments = claimed(arguments, &mut lock());
+        let run = |turn: Option<Control>| -> Result<(Outcome, Vec<Dims>), ServiceError> {
+            let arguments = claimed(arguments, &mut lock(), interrupt(turn.as_ref()))?;
             let binding = self.prepared.executable.clone().bind(arguments)?;
+            drop(turn); // from here on it waits
             let outcome = binding.run(&control)?;
             let dims = outcome.outputs.iter().map(|output| output.dims.clone()).collect();
             Ok((outcome, dims))
         };
         let is_whole = |outcome: &Outcome| outcome.outputs.iter().all(|output| output.sufficient);
-        let (mut outcome, mut dims) = run()?;
+        let (mut outcome, mut dims) = run(turn.take())?;
         // A device's memory may be laid out for other dimensions, though it is large enough.
         if lock().make_room(&dims)? {
-            (outcome, dims) = run()?;
+            (outcome, dims) = run(self.turn_to_claim(&control)?)?;
         }
         if is_whole(&outcome) {
             std::mem::take(&mut *lock()).commit(&dims)?;
@@ -301,21 +328,30 @@ pub(super) fn turn_to_check(
     if lengths.into_iter().all(|length| length <= FEW) {
         return Ok(None);
     }
+    turn_within_a_place(prepared).map(Some)
+}
+
+fn turn_within_a_place(prepared: &Prepared) -> Result<(Control, Permit), ServiceError> {
     let (client, orphaned, cancelled) = (prepared.client(), prepared.life.over(), caller_gone());
     let place = prepared.core.quotas.execution(client)?;
     let control = Control { client, orphaned, cancelled, ..Control::default() };
     let control = prepared.core.call_turns.check(&control);
     control.yield_point().map_err(BackendError::from)?;
-    Ok(Some((control, place)))
+    Ok((control, place))
 }
 
 /// What the check comes by.
-fn interrupt(turn: &Option<(Control, Permit)>) -> &dyn Interrupt {
-    turn.as_ref().map_or(&NeverInterrupted, |(turn, _)| turn)
+fn interrupt(turn: Option<&Control>) -> &dyn Interrupt {
+    turn.map_or(&NeverInterrupted, |turn| turn)
 }
 
 /// All of `arguments`, those in device buffers included.
-fn claimed(arguments: &Arguments, claims: &mut Claims) -> Arguments {
+fn claimed(
+    arguments: &Arguments,
+    claims: &mut Claims,
+    interrupt: &dyn Interrupt,
+) -> Result<Arguments, BackendError> {
+    let mut pace = Pace::of(interrupt);
     let mut arguments = arguments.clone();
     let Arguments { request, pools, .. } = &mut arguments;
     let mut place = |argument: &mut Option<Argument>, claimed: Option<(Memory, usize, Dims)>| {
@@ -324,9 +360,11 @@ fn claimed(arguments: &Arguments, claims: &mut Claims) -> Arguments {
             (argument.offset, argument.length, argument.dims) = (0, length, dims);
         }
     };
-    request.inputs.iter_mut().enumerate().for_each(|(i, input)| place(input, claims.input(i)));
-    request.outputs.iter_mut().enumerate().for_each(|(i, output)| place(output, claims.output(i)));
-    arguments
+    pace.each(request.inputs.iter_mut().enumerate(), CLAIMED, |(i, input)| place(input, claims.input(i)))?;
+    pace.each(request.outputs.iter_mut().enumerate(), CLAIMED, |(i, output)| {
+        place(output, claims.output(i))
+    })?;
+    Ok(arguments)
 }
 
 /// The first output whose dimensions only the run will tell.
@@ -346,3 +384,7 @@ pub(super) fn timing(on_device: Duration, in_driver: Duration) -> aidl::Timing {
     let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     aidl::Timing { timeOnDeviceNs: ns(on_device), timeInDriverNs: ns(in_driver) }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
