@@ -16,7 +16,7 @@ use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GR
 use crate::buffer::Claims;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor};
 use crate::ops::Interrupt;
-use crate::scheduler::{caller_gone, Event, Key, Permit, Stop, Turn, Watched, Watcher};
+use crate::scheduler::{caller_gone, Errands, Event, Key, Permit, Stop, Turn, Watched, Watcher};
 use crate::statistics::{Executions, Running};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,6 +56,14 @@ struct Work {
     at_once: Option<Permit>,
     /// Its count, from when it is submitted.
     running: Option<Running<Arc<Executions>>>,
+}
+
+impl Work {
+    /// Its client, and the line in which it ends if that is not at once.
+    fn line_to_end(&self) -> Option<(u32, Arc<Errands>)> {
+        let prepared = self.execution.prepared();
+        self.at_once.is_none().then(|| (prepared.client(), prepared.core.endings.clone()))
+    }
 }
 
 /// Descriptors that an execution has besides its fences: its signal, and that once more to hear that its client is gone.
@@ -185,11 +193,15 @@ impl Task {
         }
     }
 
-    /// Asks the device to stop, if it has it.
+    /// Asks the device to stop, if it has it. What stands in a line lets go of its memory then, on the thread that asks.
     fn stop(&self) {
-        let cancel = self.lock().cancel.clone();
-        if let Some(cancel) = cancel {
-            cancel();
+        let state = self.lock();
+        let Some(cancel) = state.cancel.clone() else { return };
+        let line = state.work.as_ref().and_then(Work::line_to_end);
+        drop(state);
+        match line {
+            Some((client, endings)) => endings.run(client, move || cancel()),
+            None => cancel(),
         }
     }
 
@@ -272,6 +284,7 @@ impl Task {
             return Err(slot);
         };
         state.submitted = true;
+        let line = state.work.as_ref().and_then(Work::line_to_end);
         drop(state);
         let _account = control.on_account();
         let claimed = execution.claim(control);
@@ -299,7 +312,11 @@ impl Task {
                 let (task, watcher, deadline) = (self.clone(), self.watcher.clone(), control.deadline_ns);
                 let ended = move |outcome| {
                     drop(slot);
-                    task.ended(outcome, claims, fenced, deadline);
+                    let ended = move || task.ended(outcome, claims, fenced, deadline);
+                    match line {
+                        Some((client, endings)) => endings.run(client, ended),
+                        None => ended(),
+                    }
                 };
                 pending.then(&watcher, Box::new(ended));
                 Ok(())

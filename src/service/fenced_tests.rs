@@ -285,3 +285,61 @@ fn a_device_has_its_place_until_it_is_done_with_an_execution_that_its_caller_gav
     completer.complete(Err(BackendError::Cancelled));
     assert_eq!(running(), 0);
 }
+
+/// A device that tells on which thread an execution is cancelled.
+struct Tells {
+    interface: Takes,
+    told: Sender<String>,
+}
+
+impl Executable for Tells {
+    fn interface(&self) -> &Takes {
+        &self.interface
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        Ok(self)
+    }
+}
+
+impl Binding for Tells {
+    fn submit(self: Arc<Self>, _: Vec<OwnedFd>, _: &Control) -> Result<Submission, BackendError> {
+        self.told.send("submitted".into()).unwrap();
+        let (completer, pending) = Pending::promised();
+        let completer = Mutex::new(Some(completer));
+        let cancel = move || {
+            if let Some(completer) = completer.lock().unwrap().take() {
+                self.told.send(this_thread()).unwrap();
+                completer.complete(Err(BackendError::Cancelled));
+            }
+        };
+        Ok(Submission::Pending(pending.on_cancel(cancel)))
+    }
+}
+
+#[test]
+fn what_does_not_end_at_once_is_cancelled_in_its_clients_line_at_its_deadline_and_when_it_is_given_up() {
+    let driver = driver(CpuBackend::new(1).unwrap());
+    let core = driver.core();
+    let (tell, told) = channel();
+    let device = Arc::new(Tells { interface: float_in_and_out(), told: tell });
+    for (at_once, thread) in [(true, "nnhal-watcher"), (false, "nnhal-errand")] {
+        let places = if at_once { None } else { Some(core.at_once.take(1, 8).unwrap()) };
+        for is_given_up in [false, true] {
+            let execution = execution_of(&driver, device.clone(), false);
+            let deadline = if is_given_up { -1 } else { (boottime_ns() + 500_000_000) as i64 };
+            let result = launch(execution, &[], Times::new(deadline, -1).unwrap(), None).unwrap();
+            assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("submitted"));
+            let result = (!is_given_up).then_some(result);
+            assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(thread));
+            drop(result);
+        }
+        drop(places);
+        // The last may be about to give its place back.
+        let began = Instant::now();
+        while core.at_once.held() > 0 {
+            assert!(began.elapsed() < PATIENCE);
+            thread::yield_now();
+        }
+    }
+}
