@@ -15,7 +15,7 @@ use crate::backend::{
 use crate::memory::{receive, send, Access, Budget, Counted, Mapping, MemoryError, Weights};
 use crate::model::CountedModel;
 use crate::ops::Interrupt;
-use crate::scheduler::{CallTurns, Copier, Recorder, Stop};
+use crate::scheduler::{CallTurns, Copier, Errands, Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::collections::HashMap;
@@ -31,6 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const IDLE: usize = 4;
 /// What is noted of one run.
 const MOST_SPANS: usize = 1 << 16;
+/// Memory of no more bytes is let go of by who reads.
+const SMALL: usize = 1 << 20;
 /// What is to be executed is read without a turn where it has no more bytes.
 const MANY_BYTES: usize = 64 << 10;
 
@@ -41,6 +43,8 @@ struct Server {
     /// For constants that are copied before the backend has them, and for what there is much to read of.
     turns: CallTurns,
     socket: OwnedFd,
+    /// One thread lets go of what may be large, so that the reader need not, and that there are no more at it.
+    releases: Arc<Errands>,
     /// Held by who reads.
     reading: Mutex<()>,
     /// Threads that read, or wait to.
@@ -73,7 +77,8 @@ pub fn serve(backend: Arc<dyn Backend>, budget: Budget) -> Result<Infallible> {
     let things = Mutex::default();
     let (reading, readers) = (Mutex::new(()), AtomicUsize::new(1));
     let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
-    let server = Arc::new(Server { backend, budget, turns, socket, reading, readers, things });
+    let releases = Errands::new("nnhal-release");
+    let server = Arc::new(Server { backend, budget, turns, socket, releases, reading, readers, things });
     let reader = std::thread::Builder::new().name("nnhal-serve".into());
     reader.spawn(move || server.work())?;
     // Threads that read come and go, and this one would end the process.
@@ -193,9 +198,12 @@ impl Server {
                 let (memory, binding) = (things.memories.remove(&number), things.bindings.remove(&number));
                 let executable = things.executables.remove(&number);
                 drop(things);
-                drop((memory, binding));
-                // It may be large.
-                executable.map(|executable| Box::new(move |_: &Server| drop(executable)) as Job)
+                let is_small = |memory: &Lent| memory.as_ref().map_or(true, |memory| memory.len() <= SMALL);
+                if binding.is_some() || executable.is_some() || !memory.as_ref().is_none_or(is_small) {
+                    // All that the service says waits for who reads.
+                    self.releases.run(0, move || drop((memory, binding, executable)));
+                }
+                None
             }
             Order::Ping { call } => {
                 self.say(call, Answer::Pong, &[]);

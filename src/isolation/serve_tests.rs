@@ -3,11 +3,12 @@
 use super::super::model::pack;
 use super::*;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{Interface, Request};
+use crate::backend::{Interface, Request, Submission};
 use crate::model::{Lifetime, Model, Operand, Subgraph};
 use crate::ops::NeverInterrupted;
 use crate::tensor::{OperandType, TensorInfo};
 use nix::sys::socket::{socketpair, AddressFamily, SockFlag, SockType};
+use std::sync::mpsc::{channel, Sender};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,8 +55,8 @@ fn server(turns: &CallTurns) -> (Server, OwnedFd) {
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
     let (backend, budget) = (Arc::new(CpuBackend::new(1).unwrap()), Budget::new(1 << 30));
     let (reading, readers, things) = (Mutex::new(()), AtomicUsize::new(1), Mutex::default());
-    let turns = turns.clone();
-    (Server { backend, budget, turns, socket, reading, readers, things }, service)
+    let (turns, releases) = (turns.clone(), Errands::new("nnhal-release"));
+    (Server { backend, budget, turns, socket, releases, reading, readers, things }, service)
 }
 
 /// What the service hears next.
@@ -151,4 +152,46 @@ fn the_service_hears_that_what_panicked_as_it_was_bound_is_not_bound() {
     let answer = hears(&service);
     assert!(matches!(&answer, Answer::Unbound(BackendError::Failed(why)) if why.contains("panicked")));
     assert!(server.things().bindings.is_empty());
+}
+
+/// What tells on which thread it is let go of.
+struct LetGo(Sender<Option<String>>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().name().map(String::from));
+    }
+}
+
+impl Binding for LetGo {
+    fn submit(
+        self: Arc<Self>,
+        _: Vec<OwnedFd>,
+        _: &Control,
+    ) -> std::result::Result<Submission, BackendError> {
+        unreachable!("it is only let go of")
+    }
+}
+
+#[test]
+fn what_may_be_large_is_let_go_of_beside_the_reader() {
+    let (server, _service) = server(&CallTurns::new(1));
+    let (tell, told) = channel();
+    server.things().bindings.insert(1, Arc::new(LetGo(tell)));
+    assert!(server.begin(Order::Release { number: 1 }, Vec::new()).is_none());
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Some("nnhal-release".into())));
+    for (number, len, beside) in [(2, SMALL, false), (3, SMALL + 1, true)] {
+        let mapping = Arc::new(Mapping::anonymous(len).unwrap());
+        let (weak, (hold, held)) = (Arc::downgrade(&mapping), channel::<()>());
+        server.releases.run(0, move || assert!(held.recv().is_err(), "it is let go of by being dropped"));
+        server.things().memories.insert(number, Ok(Memory::Mapped(mapping)));
+        assert!(server.begin(Order::Release { number }, Vec::new()).is_none());
+        assert_eq!(weak.upgrade().is_some(), beside, "{len}");
+        drop(hold);
+        let began = Instant::now();
+        while weak.upgrade().is_some() {
+            assert!(began.elapsed() < PATIENCE, "it is kept");
+            std::thread::yield_now();
+        }
+    }
 }
