@@ -3,7 +3,7 @@
 //! The process may say anything, or nothing: what makes no sense ends it, and so does an answer that is long overdue.
 
 use super::codec::{from_bytes_within, to_bytes};
-use super::message::{Answer, Order, Reply};
+use super::message::{Answer, Order, Reply, LONGEST_REPLY};
 use crate::backend::{BackendError, Info};
 use crate::memory::{process_descriptor, receive_within, send};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -30,8 +30,7 @@ const SOON: Duration = Duration::from_millis(100);
 pub const FULL: Duration = Duration::from_millis(100);
 pub const NOT_AT_ALL: Duration = Duration::ZERO;
 
-/// Bytes of what it says at once, saved models being the most, and of memory that this takes when it is understood.
-const LONGEST_REPLY: u64 = 128 << 20;
+/// Bytes of memory that what it says at once takes when it is understood.
 const LARGEST_REPLY: usize = 256 << 20;
 
 /// Hears of the end of a call, on the thread that reads.
@@ -98,7 +97,7 @@ impl Life {
 
     /// What it has said, `None` for what makes no sense, with its descriptors. `None` in all once it has ended.
     fn hear(&self) -> Result<Option<(Option<Reply>, Vec<OwnedFd>)>> {
-        let heard = receive_within(self.socket.as_fd(), true, LONGEST_REPLY)?;
+        let heard = receive_within(self.socket.as_fd(), true, LONGEST_REPLY as u64)?;
         Ok(heard.map(|(bytes, files)| (from_bytes_within(&bytes, LARGEST_REPLY), files)))
     }
 

@@ -9,6 +9,9 @@ use crate::memory::Access;
 use crate::scheduler::Noted;
 use std::time::Duration;
 
+/// Bytes of a reply at the most, saved models being the longest. A process that says more is ended.
+pub const LONGEST_REPLY: usize = 128 << 20;
+
 /// What the service says. All that has a `call` is answered once, in whatever order.
 pub enum Order {
     /// Which operations of the model are taken.

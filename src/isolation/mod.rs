@@ -3,12 +3,14 @@
 //! - [`Isolated`] is the backend that the driver has; [`serve`] is what the process does, with the real one
 //! - `supervisor`: starts the process again when it has ended; `life`: one life of it, seen from the service
 //! - `executable`, `binding`, `memory`: what the driver holds; `instance`: what of it is in the process
+//! - `answers`: what the process says that may be long
 //! - `constants`: files of what models are made of
 //! - `message`: what they say to each other; `codec`, `encodings`, `model`: as which bytes
 //!
 //! Memory goes over by descriptor. The service believes nothing of what the process says; the process believes the service,
 //! but for the memory of clients, which is as hostile there as here.
 
+mod answers;
 mod backend;
 mod binding;
 mod codec;

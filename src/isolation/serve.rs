@@ -4,18 +4,19 @@
 //! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What is to
 //! be executed it leaves to the work: that may be long, and is let go of only after the answer, or once that is not wanted any more.
 
+use super::answers::{cut, save, too_long, Answered};
 use super::codec::{from_bytes, to_bytes, Blob};
-use super::constants::{constant_file, not_copied, Part};
-use super::message::{Answer, Bound, Order, Reply, Source, Terms};
+use super::constants::not_copied;
+use super::message::{Answer, Bound, Order, Reply, Source, Terms, LONGEST_REPLY};
 use super::model::unpack;
 use crate::backend::{
-    Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable,
-    Memory, Saved,
+    Arguments, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable, Memory,
+    Saved,
 };
-use crate::memory::{receive, send, Access, Budget, Counted, Mapping, MemoryError, Weights};
+use crate::memory::{receive, send, Access, Budget, Mapping, MemoryError};
 use crate::model::CountedModel;
 use crate::ops::Interrupt;
-use crate::scheduler::{CallTurns, Copier, Errands, Recorder, Stop};
+use crate::scheduler::{CallTurns, Errands, Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::collections::HashMap;
@@ -64,7 +65,6 @@ struct Things {
 
 type Lent = std::result::Result<Memory, Arc<BackendError>>;
 type Job = Box<dyn FnOnce(&Server)>;
-type Answered = std::result::Result<(Answer, Vec<File>), BackendError>;
 
 /// Serves `backend` on standard input, to the service that started this process so, within `budget`. It returns only if it
 /// cannot begin: otherwise the process ends with the service.
@@ -144,7 +144,8 @@ impl Server {
                     server.answer(call, || {
                         let _account = control.on_account();
                         let model = server.unpacked(model, &files, &control)?;
-                        Ok((Answer::Support(server.backend.support(&model, &control)), Vec::new()))
+                        let verdicts = server.backend.support(&model, &control);
+                        Ok((Answer::Support(cut(verdicts)), Vec::new()))
                     });
                 }))
             }
@@ -351,7 +352,12 @@ impl Server {
     }
 
     fn say(&self, call: u64, answer: Answer, files: &[File]) {
-        let message = to_bytes(&Reply { call, answer });
+        let mut message = to_bytes(&Reply { call, answer });
+        if message.len() > LONGEST_REPLY {
+            // The service would end the process, and with it the work of all clients.
+            let answer = Answer::Failed(too_long(message.len()));
+            message = to_bytes(&Reply { call, answer });
+        }
         let files: Vec<BorrowedFd> = files.iter().map(AsFd::as_fd).collect();
         loop {
             match send(self.socket.as_fd(), &message, &files) {
@@ -370,41 +376,6 @@ impl Server {
     fn things(&self) -> MutexGuard<'_, Things> {
         self.things.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The executable as bytes. Data are copied by turns and counted meanwhile; what steers is `counted` for as long as it is here.
-fn save(
-    executable: Option<Arc<dyn Executable>>,
-    turns: &CallTurns,
-    control: &Control,
-    counted: &mut Option<Counted>,
-) -> Answered {
-    let _account = control.on_account();
-    let artifact = executable.map_or(Ok(None), |executable| executable.artifact(control))?;
-    let Some(Artifact { models, data }) = artifact else {
-        return Ok((Answer::Saved(None), Vec::new()));
-    };
-    // As it is, and in the message that it is said in.
-    let bytes = models.iter().map(Vec::len).fold(0, usize::saturating_add).saturating_mul(2);
-    *counted = Some(Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?);
-    let check = turns.check(control);
-    let mut copier = Copier::new(&check);
-    let (mut files, mut lens) = (Vec::new(), Vec::new());
-    for parts in data {
-        let place = |(start, part): (u64, Weights)| {
-            let part = match part {
-                Weights::Private(bytes) => Part::Private(bytes),
-                Weights::Shared(slice) => Part::Client(slice),
-            };
-            (usize::try_from(start).unwrap_or(usize::MAX), part)
-        };
-        let parts: Vec<_> = parts.into_iter().map(place).collect();
-        let len = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
-        let _counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
-        files.push(constant_file(&mut copier, len, &parts).map_err(not_copied("a saved model"))?);
-        lens.push(len);
-    }
-    Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
 }
 
 /// What is to be executed.

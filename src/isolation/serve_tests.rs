@@ -1,4 +1,4 @@
-//! What the backend's process counts, and what it reads by turns.
+//! What the backend's process reads by turns, lets go of, and cannot say.
 
 use super::super::model::pack;
 use super::*;
@@ -12,42 +12,6 @@ use std::sync::mpsc::{channel, Sender};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-const STEERS: usize = 1 << 20;
-
-struct Steers;
-
-impl Executable for Steers {
-    fn interface(&self) -> &Interface {
-        unreachable!("it is only saved")
-    }
-
-    fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
-        unreachable!("it is only saved")
-    }
-
-    fn artifact(&self, _: &Control) -> std::result::Result<Option<Artifact>, BackendError> {
-        Ok(Some(Artifact { models: vec![vec![7; STEERS]], data: vec![vec![]] }))
-    }
-}
-
-#[test]
-fn what_steers_is_on_the_clients_account_until_it_is_said() {
-    let executable: Arc<dyn Executable> = Arc::new(Steers);
-    for (share, fits) in [(STEERS, false), (4 * STEERS, true)] {
-        let budget = Budget::new(2 * share as u64);
-        let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
-        let mut counted = None;
-        let saved = save(Some(executable.clone()), &CallTurns::new(1), &control, &mut counted);
-        match saved.map(|(answer, files)| (matches!(answer, Answer::Saved(Some(_))), files.len())) {
-            Ok(saved) => assert_eq!((saved, fits), ((true, 1), true)),
-            Err(why) => assert!(!fits && matches!(why, BackendError::OutOfMemory(_)), "{why}"),
-        }
-        assert_eq!(budget.private().held(), if fits { 2 * STEERS as u64 } else { 0 });
-        drop(counted);
-        assert_eq!(budget.private().held(), 0);
-    }
-}
 
 /// A server of a process whose service is this test.
 fn server(turns: &CallTurns) -> (Server, OwnedFd) {
@@ -152,6 +116,14 @@ fn the_service_hears_that_what_panicked_as_it_was_bound_is_not_bound() {
     let answer = hears(&service);
     assert!(matches!(&answer, Answer::Unbound(BackendError::Failed(why)) if why.contains("panicked")));
     assert!(server.things().bindings.is_empty());
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_an_error_of_its_call_and_no_end_of_the_process() {
+    let (server, service) = server(&CallTurns::new(1));
+    let why = "x".repeat(LONGEST_REPLY);
+    server.say(1, Answer::Support(vec![Err(why)]), &[]);
+    assert!(matches!(hears(&service), Answer::Failed(BackendError::Failed(why)) if why.contains("too long")));
 }
 
 /// What tells on which thread it is let go of.
