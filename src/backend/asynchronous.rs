@@ -98,8 +98,12 @@ impl Executable for Pends {
         self.executable.is_lost()
     }
 
-    fn describe(&self) -> Option<Description> {
-        self.executable.describe()
+    fn described(&self) -> usize {
+        self.executable.described()
+    }
+
+    fn describe(&self, control: &Control) -> Result<Option<Description>, BackendError> {
+        self.executable.describe(control)
     }
 }
 

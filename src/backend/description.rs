@@ -3,11 +3,28 @@
 
 use std::ops::Range;
 
+/// So many steps and values are told, as an answer has to fit a transaction.
+pub const MOST_DESCRIBED: usize = 1 << 16;
+/// About the bytes that the allocator takes for a step's operations and its kernel's name, in two forms.
+const OF_LISTS: usize = 128;
+
 /// A compiled model, subgraph by subgraph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
     /// The main one first, then those that IF and WHILE refer to, in the model's order.
     pub subgraphs: Vec<SubgraphDescription>,
+}
+
+impl Description {
+    /// How many steps and values it tells of.
+    pub fn len(&self) -> usize {
+        self.subgraphs.iter().map(|subgraph| subgraph.steps.len() + subgraph.places.len()).sum()
+    }
+
+    /// About the bytes of a description of so many steps and values, together with what is made of it to be sent.
+    pub fn footprint(len: usize) -> usize {
+        len.saturating_mul(2 * size_of::<StepDescription>() + OF_LISTS)
+    }
 }
 
 /// A compiled subgraph.

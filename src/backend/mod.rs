@@ -24,7 +24,9 @@ pub use crate::scheduler::{
     boottime_ns, Activity, Control, Load, Noted, OperationId, Priority, Recorder, Span, Stop, Underway,
 };
 pub use asynchronous::Asynchronous;
-pub use description::{Description, KernelName, Peaks, StepDescription, SubgraphDescription, ValuePlace};
+pub use description::{
+    Description, KernelName, Peaks, StepDescription, SubgraphDescription, ValuePlace, MOST_DESCRIBED,
+};
 pub use error::BackendError;
 pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
 pub(crate) use submission::GRACE;
@@ -123,10 +125,15 @@ pub trait Executable: Send + Sync {
         false
     }
 
+    /// How many steps and values [`describe`](Self::describe) would tell of, found without making that; 0 if it is not known.
+    fn described(&self) -> usize {
+        0
+    }
+
     /// What runs the model's operations, and where its values lie, for people; `None` if that is not told, or not known
-    /// yet.
-    fn describe(&self) -> Option<Description> {
-        None
+    /// yet. It comes by the yield points of `control`, as there may be very many operations.
+    fn describe(&self, _control: &Control) -> Result<Option<Description>, BackendError> {
+        Ok(None)
     }
 }
 

@@ -1,10 +1,10 @@
-//! What the backend's process answers at length: saved models, why operations are not taken. What the service
+//! What the backend's process answers at length: saved models, descriptions, why operations are not taken. What the service
 //! would not read is an error of the call that it answers.
 
 use super::codec::Blob;
 use super::constants::{constant_file, not_copied, Part};
 use super::message::{Answer, LONGEST_REPLY};
-use crate::backend::{Artifact, BackendError, Control, Executable};
+use crate::backend::{Artifact, BackendError, Control, Description, Executable, MOST_DESCRIBED};
 use crate::memory::{Counted, Weights};
 use crate::scheduler::{CallTurns, Copier};
 use std::fs::File;
@@ -20,6 +20,24 @@ pub type Answered = Result<(Answer, Vec<File>), BackendError>;
 
 /// Of each operation whether it is taken, or why not.
 type Verdicts = Vec<Result<(), String>>;
+
+/// What the executable says of itself, by turns; `counted` for as long as it is here.
+pub fn describe(
+    executable: Option<Arc<dyn Executable>>,
+    turns: &CallTurns,
+    control: &Control,
+    counted: &mut Option<Counted>,
+) -> Answered {
+    let Some(executable) = executable else { return Ok((Answer::Described(None), Vec::new())) };
+    let _account = control.on_account();
+    let len = executable.described();
+    if len > MOST_DESCRIBED {
+        return Err(BackendError::Failed("the description is too long for an answer".into()));
+    }
+    let bytes = Description::footprint(len);
+    *counted = Some(Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?);
+    Ok((Answer::Described(executable.describe(&turns.check(control))?), Vec::new()))
+}
 
 /// The executable as bytes. Data are copied by turns and counted meanwhile; what steers is `counted` for as long as it is here.
 pub fn save(

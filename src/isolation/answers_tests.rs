@@ -8,20 +8,29 @@ use crate::memory::Budget;
 
 const STEERS: usize = 1 << 20;
 
-/// A model that is saved as so many bytes.
+/// A model that is saved as so many bytes, and says of itself that it has so much to tell.
 struct Steers(usize);
 
 impl Executable for Steers {
     fn interface(&self) -> &Interface {
-        unreachable!("it is only saved")
+        unreachable!("it is only saved and described")
     }
 
     fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
-        unreachable!("it is only saved")
+        unreachable!("it is only saved and described")
     }
 
     fn artifact(&self, _: &Control) -> Result<Option<Artifact>, BackendError> {
         Ok(Some(Artifact { models: vec![vec![7; self.0]], data: vec![vec![]] }))
+    }
+
+    fn described(&self) -> usize {
+        self.0
+    }
+
+    fn describe(&self, control: &Control) -> Result<Option<Description>, BackendError> {
+        assert!(control.turn.is_some(), "it would take a turn");
+        Ok(Some(Description::default()))
     }
 }
 
@@ -40,6 +49,19 @@ fn what_steers_is_on_the_clients_account_until_it_is_said() {
         assert_eq!(budget.private().held(), if fits { 2 * STEERS as u64 } else { 0 });
         drop(counted);
         assert_eq!(budget.private().held(), 0);
+    }
+}
+
+#[test]
+fn a_description_is_counted_until_it_is_said_and_none_is_made_that_is_too_long() {
+    let (budget, turns) = (Budget::new(1 << 30), CallTurns::new(1));
+    let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
+    for (len, fits) in [(MOST_DESCRIBED, true), (MOST_DESCRIBED + 1, false)] {
+        let mut counted = None;
+        let told = describe(Some(Arc::new(Steers(len))), &turns, &control, &mut counted);
+        assert_eq!(matches!(told, Ok((Answer::Described(Some(_)), _))), fits);
+        let bytes = if fits { Description::footprint(len) } else { 0 };
+        assert_eq!(budget.private().held(), bytes as u64);
     }
 }
 

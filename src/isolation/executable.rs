@@ -8,6 +8,7 @@ use crate::backend::{
     Arguments, Artifact, BackendError, Binding, CacheFileCounts, Control, Description, Executable, Interface,
 };
 use crate::memory::{Access, ClientSlice, Mapping, Weights};
+use crate::ops::Interrupt;
 use crate::scheduler::boottime_ns;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -43,9 +44,10 @@ impl Isolated {
     }
 }
 
-/// The terms of a call that nobody has set a limit to.
-fn within(ns: u64) -> Control {
-    Control { deadline_ns: Some(boottime_ns().saturating_add(ns)), ..Control::default() }
+/// `control` with a limit of so much time from now.
+fn within(ns: u64, control: &Control) -> Control {
+    let latest = Some(boottime_ns().saturating_add(ns));
+    Control { deadline_ns: control.deadline_ns.or(latest).min(latest), ..control.clone() }
 }
 
 impl Executable for Isolated {
@@ -59,8 +61,7 @@ impl Executable for Isolated {
 
     fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
         let Some(instance) = self.made.ready() else { return Ok(None) };
-        let latest = within(SAVE_NS).deadline_ns;
-        let control = Control { deadline_ns: control.deadline_ns.or(latest).min(latest), ..control.clone() };
+        let control = within(SAVE_NS, control);
         let order = |call| Order::Save { call, number: instance.number, terms: Terms::of(&control) };
         match ask(&instance.life, order, &[], &control)? {
             (Answer::Saved(None), _) => Ok(None),
@@ -76,19 +77,14 @@ impl Executable for Isolated {
         self.made.is_lost()
     }
 
-    fn describe(&self) -> Option<Description> {
-        let instance = self.made.ready()?;
-        let order = |call| Order::Describe { call, number: instance.number };
-        match ask(&instance.life, order, &[], &within(DESCRIBE_NS)) {
-            Ok((Answer::Described(description), _)) => description,
-            Ok(_) => {
-                instance.life.condemn("it does not describe a model");
-                None
-            }
-            Err(why) => {
-                log::warn!("a model is not described: {why}");
-                None
-            }
+    fn describe(&self, control: &Control) -> Result<Option<Description>, BackendError> {
+        let Some(instance) = self.made.ready() else { return Ok(None) };
+        let control = within(DESCRIBE_NS, control);
+        let order = |call| Order::Describe { call, number: instance.number, terms: Terms::of(&control) };
+        control.before_waiting();
+        match ask(&instance.life, order, &[], &control)? {
+            (Answer::Described(description), _) => Ok(description),
+            _ => Err(instance.life.condemn("it does not describe a model")),
         }
     }
 }

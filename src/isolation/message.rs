@@ -19,7 +19,7 @@ pub enum Order {
     /// Compile or load, as executable `number`.
     Prepare { call: u64, number: u64, source: Source, options: CompileOptions, terms: Terms },
     /// Tell what the executable is like.
-    Describe { call: u64, number: u64 },
+    Describe { call: u64, number: u64, terms: Terms },
     /// Give the executable as bytes.
     Save { call: u64, number: u64, terms: Terms },
     /// With a descriptor: use this file's bytes as memory `number` until that is released. Not answered: what is wrong with
@@ -52,7 +52,7 @@ pub enum Bound {
     New { keep: Option<u64>, executable: u64, request: Request, memories: Vec<Option<u64>>, reused: bool },
 }
 
-/// The terms of a question, compilation, save or run.
+/// The terms of a question, compilation, description, save or run.
 pub struct Terms {
     pub client: u32,
     pub deadline_ns: Option<u64>,
@@ -94,7 +94,7 @@ wire_enum!(Order {
     5u8 Cancel { call: call },
     6u8 Release { number: number },
     7u8 Ping { call: call },
-    8u8 Describe { call: call, number: number }
+    8u8 Describe { call: call, number: number, terms: terms }
 });
 wire_enum!(Source { 0u8 Model { 0: model }, 1u8 Saved { models: models, data: data } });
 wire_enum!(Bound {

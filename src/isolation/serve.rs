@@ -4,7 +4,7 @@
 //! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What is to
 //! be executed it leaves to the work: that may be long, and is let go of only after the answer, or once that is not wanted any more.
 
-use super::answers::{cut, save, too_long, Answered};
+use super::answers::{cut, describe, save, too_long, Answered};
 use super::codec::{from_bytes, to_bytes, Blob};
 use super::constants::not_copied;
 use super::message::{Answer, Bound, Order, Reply, Source, Terms, LONGEST_REPLY};
@@ -155,13 +155,13 @@ impl Server {
                     server.answer(call, || server.prepare(number, source, &files, &options, &control));
                 }))
             }
-            Order::Describe { call, number } => {
+            Order::Describe { call, number, terms } => {
+                let control = self.control(call, &terms);
                 let executable = self.things().executables.get(&number).cloned();
                 Some(Box::new(move |server| {
-                    server.answer(call, || {
-                        let description = executable.and_then(|executable| executable.describe());
-                        Ok((Answer::Described(description), Vec::new()))
-                    });
+                    // Until it is said.
+                    let mut counted = None;
+                    server.answer(call, || describe(executable, &server.turns, &control, &mut counted));
                 }))
             }
             Order::Save { call, number, terms } => {

@@ -6,16 +6,22 @@ use super::core::Core;
 use super::prepared::{self, Prepared};
 use super::status::ServiceError;
 use crate::aidl::{self, BnRecorder, IPreparedModel, IRecorder, ModelDescription, Recorded};
-use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
+use crate::backend::{
+    BackendError, Control, Description, KernelName, StepDescription, SubgraphDescription, ValuePlace,
+    MOST_DESCRIBED,
+};
 use crate::ipc::{self, BinderResult, Interface, Strong};
-use crate::scheduler::{Activity, Noted, OperationId, Recorder, Span};
+use crate::memory::{Counted, MemoryError};
+use crate::ops::pace::Pace;
+use crate::ops::OpError;
+use crate::scheduler::{caller_gone, Activity, Noted, OperationId, Recorder, Span};
 use std::sync::Arc;
 
 /// Spans that a recorder keeps, and that one answer has: it has to fit a transaction.
 const MOST_SPANS: usize = 1 << 16;
 const SPANS_OF_ANSWER: usize = 1 << 12;
-/// Steps and values of a description, for the same reason. The model itself had to come in a transaction as well.
-const MOST_DESCRIBED: usize = 1 << 16;
+/// Elementary steps that it takes to write down a step or a value of a description, about.
+const DESCRIBED: usize = 256;
 
 /// What is behind `model`, which the calling client must have prepared.
 fn own(core: &Arc<Core>, model: &Strong<dyn IPreparedModel>) -> Result<Arc<Prepared>, ServiceError> {
@@ -32,12 +38,36 @@ pub(super) fn describe(
     core: &Arc<Core>,
     model: &Strong<dyn IPreparedModel>,
 ) -> Result<Option<ModelDescription>, ServiceError> {
-    let Some(described) = own(core, model)?.executable.describe() else { return Ok(None) };
-    let parts = described.subgraphs.iter().map(|subgraph| subgraph.steps.len() + subgraph.places.len());
-    if parts.sum::<usize>() > MOST_DESCRIBED {
+    let prepared = own(core, model)?;
+    let client = prepared.client();
+    let _place = core.quotas.check(client)?;
+    let (orphaned, cancelled) = (prepared.life.over(), caller_gone());
+    let control = Control { client, orphaned, cancelled, ..Control::default() };
+    let control = core.call_turns.check(&control);
+    // Before it is made, where that is known: it may take much memory.
+    let known = prepared.executable.described();
+    let mut counted = count(known)?;
+    let Some(described) = prepared.executable.describe(&control)? else { return Ok(None) };
+    if described.len() > known {
+        drop(counted);
+        counted = count(described.len())?;
+    }
+    let told = description(described, &mut Pace::of(&control)).map_err(BackendError::from)?;
+    drop(counted);
+    Ok(Some(told))
+}
+
+/// Counts a description of so many steps and values, if it is not too long.
+fn count(len: usize) -> Result<Counted, ServiceError> {
+    if len > MOST_DESCRIBED {
         return Err(ServiceError::Failed("the description is too long for an answer".into()));
     }
-    Ok(Some(description(described)))
+    let bytes = Description::footprint(len);
+    let out_of_memory = || {
+        let source = MemoryError::OutOfMemory(bytes);
+        ServiceError::Memory { what: "the description".into(), source }
+    };
+    Counted::take(bytes).ok_or_else(out_of_memory)
 }
 
 /// Begins to record executions of `model`, until the client releases what it gets.
@@ -91,17 +121,17 @@ fn span(span: Span) -> aidl::Span {
     }
 }
 
-fn description(description: Description) -> ModelDescription {
-    ModelDescription { subgraphs: description.subgraphs.into_iter().map(subgraph).collect() }
+fn description(description: Description, pace: &mut Pace) -> Result<ModelDescription, OpError> {
+    let subgraphs = description.subgraphs.into_iter().map(|told| subgraph(told, pace));
+    Ok(ModelDescription { subgraphs: subgraphs.collect::<Result<_, _>>()? })
 }
 
-fn subgraph(subgraph: SubgraphDescription) -> aidl::SubgraphDescription {
+fn subgraph(subgraph: SubgraphDescription, pace: &mut Pace) -> Result<aidl::SubgraphDescription, OpError> {
     let SubgraphDescription { steps, places, arena } = subgraph;
-    aidl::SubgraphDescription {
-        steps: steps.into_iter().map(step).collect(),
-        places: places.into_iter().map(place).collect(),
-        arenaBytes: long(arena),
-    }
+    let mut told = aidl::SubgraphDescription { arenaBytes: long(arena), ..Default::default() };
+    pace.each(steps, DESCRIBED, |each| told.steps.push(step(each)))?;
+    pace.each(places, DESCRIBED, |each| told.places.push(place(each)))?;
+    Ok(told)
 }
 
 fn step(step: StepDescription) -> aidl::Step {
@@ -149,9 +179,11 @@ mod tests {
     use super::*;
     use crate::aidl::ErrorStatus;
     use crate::backend::cpu::CpuBackend;
-    use crate::backend::{CompileOptions, Control};
+    use crate::backend::{Arguments, Binding, CompileOptions, Executable, Interface};
     use crate::compiler::{Compiled, Unsaved};
+    use crate::scheduler::limits::CHECKS;
     use crate::testing::standard_samples;
+    use std::sync::Mutex;
 
     fn driver() -> Driver {
         Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap()
@@ -160,7 +192,11 @@ mod tests {
     /// A model that `client` has prepared.
     fn prepared(core: &Arc<Core>, client: u32) -> Strong<dyn IPreparedModel> {
         let (options, model) = (CompileOptions::default(), &standard_samples()[0].model);
-        let executable = core.backend.compile(model, &options, &Control::default()).unwrap();
+        of(core, client, core.backend.compile(model, &options, &Control::default()).unwrap())
+    }
+
+    fn of(core: &Arc<Core>, client: u32, executable: Arc<dyn Executable>) -> Strong<dyn IPreparedModel> {
+        let options = CompileOptions::default();
         let compiled = Compiled { executable, options, unsaved: Unsaved::new(client, None, None) };
         let place = core.quotas.model(client).unwrap();
         prepared_model::new_binder(Arc::new(Prepared::new(
@@ -170,6 +206,55 @@ mod tests {
             place,
             0,
         )))
+    }
+
+    /// A model of which there is so much to tell, and what was held while it told.
+    struct Telling {
+        interface: Interface,
+        described: usize,
+        held: Mutex<Vec<(u64, u64, bool)>>,
+        core: Arc<Core>,
+    }
+
+    impl Executable for Telling {
+        fn interface(&self) -> &Interface {
+            &self.interface
+        }
+
+        fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+            unreachable!("it is only described")
+        }
+
+        fn described(&self) -> usize {
+            self.described
+        }
+
+        fn describe(&self, control: &Control) -> Result<Option<Description>, BackendError> {
+            let places = self.core.quotas.all().into_iter().find(|(what, _)| *what == CHECKS.what).unwrap().1;
+            let places = places.held_by(ipc::calling_uid());
+            let told = (places, self.core.budget.private().held(), control.turn.is_some());
+            self.held.lock().unwrap().push(told);
+            Ok(Some(Description::default()))
+        }
+    }
+
+    #[test]
+    fn a_description_is_made_by_a_turn_within_a_place_and_counted_and_none_that_is_too_long() {
+        let driver = driver();
+        let core = driver.core();
+        for (described, fits) in [(MOST_DESCRIBED, true), (MOST_DESCRIBED + 1, false)] {
+            let interface = Interface::of(&standard_samples()[0].model);
+            let telling = Telling { interface, described, held: Mutex::default(), core: core.clone() };
+            let telling = Arc::new(telling);
+            let model = of(core, ipc::calling_uid(), telling.clone());
+            let _account = core.budget.on_account_of(ipc::calling_uid());
+            assert_eq!(describe(core, &model).is_ok(), fits);
+            let least = Description::footprint(described) as u64;
+            let held = telling.held.lock().unwrap();
+            assert_eq!(held.len(), usize::from(fits));
+            assert!(held.iter().all(|&(places, bytes, turn)| places == 1 && bytes >= least && turn));
+            assert_eq!(core.budget.private().held(), 0);
+        }
     }
 
     #[test]

@@ -4,13 +4,23 @@ use super::arguments::Candidates;
 use super::chain::{Chain, Followed, Link};
 use super::routine::{Group, Merged, Place, Routine, Step};
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
-use crate::ops::{work::multiply_adds, Run};
+use crate::ops::pace::Pace;
+use crate::ops::{work::multiply_adds, Interrupt, OpError, Run};
 use crate::tensor::TensorInfo;
 use std::collections::BTreeSet;
 
+/// Elementary steps that it takes to describe a step or a value, and again for each operand of a step, about.
+const EACH: usize = 256;
+
 /// Describes a program; `candidates` are the main routine's, which is the first.
-pub fn describe(routines: &[Routine], candidates: &Candidates) -> Description {
-    let mut subgraphs: Vec<_> = routines.iter().map(subgraph).collect();
+pub fn describe(
+    routines: &[Routine],
+    candidates: &Candidates,
+    interrupt: &dyn Interrupt,
+) -> Result<Description, OpError> {
+    let mut pace = Pace::of(interrupt);
+    let subgraphs = routines.iter().map(|routine| subgraph(routine, &mut pace));
+    let mut subgraphs = subgraphs.collect::<Result<Vec<_>, _>>()?;
     if let (Some(routine), Some(main)) = (routines.first(), subgraphs.first_mut()) {
         let inputs = routine.inputs.iter().zip(&candidates.inputs);
         for (&v, _) in inputs.chain(routine.outputs.iter().zip(&candidates.outputs)).filter(|(_, &may)| may) {
@@ -21,37 +31,47 @@ pub fn describe(routines: &[Routine], candidates: &Candidates) -> Description {
             }
         }
     }
-    Description { subgraphs }
+    Ok(Description { subgraphs })
 }
 
-fn subgraph(routine: &Routine) -> SubgraphDescription {
-    let operands =
-        |step: &Step| step.inputs.iter().flatten().chain(&step.outputs).copied().collect::<Vec<_>>();
-    let mut used: BTreeSet<usize> = routine.steps.iter().flat_map(operands).collect();
-    used.extend(routine.inputs.iter().chain(&routine.outputs));
+fn subgraph(routine: &Routine, pace: &mut Pace) -> Result<SubgraphDescription, OpError> {
+    let mut used = vec![false; routine.values.len()];
+    for step in &routine.steps {
+        pace.spend(work(step))?;
+        step.inputs.iter().flatten().chain(&step.outputs).for_each(|&v| used[v] = true);
+    }
+    routine.inputs.iter().chain(&routine.outputs).for_each(|&v| used[v] = true);
     let place = |(v, value): (usize, &super::routine::Value)| match &value.place {
         Place::Constant(_, bytes) => ValuePlace::Constant(bytes.len() as u64),
         Place::Packed(info) => ValuePlace::Packed(info.byte_size().unwrap_or(0) as u64),
         Place::Arena(_, part) => ValuePlace::Arena(part.start as u64..part.end as u64),
-        Place::Dynamic if used.contains(&v) => ValuePlace::Own,
+        Place::Dynamic if used[v] => ValuePlace::Own,
         Place::Dynamic => ValuePlace::Nowhere,
     };
-    SubgraphDescription {
-        steps: describe_steps(routine),
-        places: routine.values.iter().enumerate().map(place).collect(),
-        arena: routine.arena as u64,
-    }
+    let mut places = Vec::with_capacity(routine.values.len());
+    pace.each(routine.values.iter().enumerate(), EACH, |value| places.push(place(value)))?;
+    Ok(SubgraphDescription { steps: describe_steps(routine, pace)?, places, arena: routine.arena as u64 })
+}
+
+/// Elementary steps that it takes to describe a step, about.
+fn work(step: &Step) -> usize {
+    EACH.saturating_mul(step.inputs.len().saturating_add(step.outputs.len()).saturating_add(1))
 }
 
 /// Shows people steps that go together as one.
-fn describe_steps(routine: &Routine) -> Vec<StepDescription> {
-    let describe = |(_, group)| match group {
-        Group::Chain(chain) => describe_chain(routine, chain),
-        Group::Followed(followed) => describe_followed(routine, followed),
-        Group::Merged(merged) => describe_merged(routine, merged),
-        Group::Alone(step) => describe_step(routine, step),
-    };
-    routine.groups().map(describe).collect()
+fn describe_steps(routine: &Routine, pace: &mut Pace) -> Result<Vec<StepDescription>, OpError> {
+    let mut described = Vec::new();
+    for (steps, group) in routine.groups() {
+        let work = routine.steps[steps].iter().map(work).fold(0, usize::saturating_add);
+        pace.spend(work)?;
+        described.push(match group {
+            Group::Chain(chain) => describe_chain(routine, chain),
+            Group::Followed(followed) => describe_followed(routine, followed),
+            Group::Merged(merged) => describe_merged(routine, merged),
+            Group::Alone(step) => describe_step(routine, step),
+        });
+    }
+    Ok(described)
 }
 
 fn describe_merged(routine: &Routine, merged: &Merged) -> StepDescription {

@@ -159,8 +159,12 @@ impl Executable for CpuExecutable {
         self.program.get().is_some_and(Program::has_lost_data)
     }
 
-    fn describe(&self) -> Option<Description> {
-        Some(self.program.get()?.describe())
+    fn described(&self) -> usize {
+        self.program.get().map_or(0, Program::described)
+    }
+
+    fn describe(&self, control: &Control) -> Result<Option<Description>, BackendError> {
+        Ok(self.program.get().map(|program| program.describe(control)).transpose()?)
     }
 }
 

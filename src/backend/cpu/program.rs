@@ -152,8 +152,13 @@ impl Program {
         Err(BackendError::Memory { what, source: MemoryError::Vanished })
     }
 
-    pub fn describe(&self) -> Description {
-        describe(&self.routines, &self.candidates)
+    /// How many steps and values it has.
+    pub fn described(&self) -> usize {
+        self.routines.iter().map(|routine| routine.steps.len() + routine.values.len()).sum()
+    }
+
+    pub fn describe(&self, interrupt: &dyn Interrupt) -> Result<Description, OpError> {
+        describe(&self.routines, &self.candidates, interrupt)
     }
 
     #[cfg(test)]

@@ -393,10 +393,10 @@ fn programs_for_other_machines_are_refused() {
 fn a_loaded_model_tells_the_same_of_itself() {
     for model in models() {
         let compiled = compile(&model);
-        let told = compiled.describe();
+        let told = compiled.describe(&NeverInterrupted).unwrap();
         let artifact = compiled.artifact(&NeverInterrupted).unwrap();
         let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
-        assert_eq!(told, loaded.describe());
+        assert_eq!(told, loaded.describe(&NeverInterrupted).unwrap());
         let indices: Vec<_> =
             told.subgraphs[0].steps.iter().flat_map(|step| step.operations.clone()).collect();
         assert_eq!(indices, (0..model.main.operations.len()).collect::<Vec<_>>());
