@@ -3,7 +3,7 @@
 use super::codec::{to_bytes, Blob};
 use super::constants::not_copied;
 use super::instance::{lock, Instance, Made};
-use super::life::{new_number, Life, FULL, NOT_AT_ALL};
+use super::life::{new_number, Life, Said, FULL, NOT_AT_ALL};
 use super::memory::Lent;
 use super::message::{self, Answer, Order, Terms};
 use crate::backend::{
@@ -13,7 +13,7 @@ use crate::backend::{
 use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
 use crate::ops::{Interrupt, OpError};
 use crate::quota::{Permit, Quota};
-use crate::scheduler::{limits, CallTurns, Copier, CopyError, Noted, ThreadCache, Waiting};
+use crate::scheduler::{limits, CallTurns, Copier, CopyError, Errands, Noted, ThreadCache, Waiting};
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +60,8 @@ pub struct Shares {
     /// For what is copied.
     pub turns: CallTurns,
     pub submitted: Arc<ThreadCache>,
+    /// Where long answers are read to executions, of each client one after the other.
+    pub replies: Arc<Errands>,
 }
 
 /// Arguments in the form that the process gets.
@@ -162,13 +164,22 @@ impl Bound {
         let (bound, held, recorder) = (self.clone(), instance.clone(), control.recorder.clone());
         // The process may use what was copied for this run until it answers, whoever has given the run up.
         let lent = lending.clone();
-        let end = move |answer: Result<(Answer, Vec<OwnedFd>), BackendError>| {
-            let (outcome, noted) = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
-            if let Some((recorder, noted)) = recorder.zip(noted) {
-                recorder.add(noted);
+        let (client, replies) = (control.client, self.shares.replies.clone());
+        let end = move |heard: Result<Said, BackendError>| {
+            let is_long = matches!(heard, Ok(Said::Long(..)));
+            let end = move || {
+                let answer = heard.and_then(|said| held.life.read(said));
+                let (outcome, noted) = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
+                if let Some((recorder, noted)) = recorder.zip(noted) {
+                    recorder.add(noted);
+                }
+                drop((claimed, lent, bound, held)); // before anybody hears of the end
+                completer.complete(outcome);
+            };
+            match is_long {
+                true => replies.run(client, end),
+                false => end(),
             }
-            drop((claimed, lent, bound, held)); // before anybody hears of the end
-            completer.complete(outcome);
         };
         let (what, terms) = (Blob(what), Terms::of(control));
         let call = life.ask(|call| Order::Run { call, what, terms }, &[], patience, Box::new(end))?;

@@ -4,16 +4,19 @@ use super::*;
 use crate::backend::{submission_threads, Interface};
 use crate::isolation::codec::from_bytes;
 use crate::isolation::{life, supervisor};
-use crate::memory::{receive, Mapping};
+use crate::memory::{receive, send, Mapping};
+use crate::scheduler::Watcher;
 use crate::tensor::{Dims, OperandType};
 use std::os::fd::AsFd;
+use std::sync::mpsc::channel;
 
 const BYTES: usize = 16;
 
 fn shares() -> Shares {
     let (lent, copied) = (limits::LENT.quota(), limits::COPIED.quota());
     let (waiting, turns) = (Arc::default(), CallTurns::new(1));
-    Shares { lent, copied, waiting, turns, submitted: submission_threads() }
+    let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply"));
+    Shares { lent, copied, waiting, turns, submitted, replies }
 }
 
 /// A model in a process that does nothing, and what that would read from.
@@ -175,4 +178,34 @@ fn what_failed_as_it_ran_stays_bound_and_what_a_process_may_have_kept_of_what_wa
     assert_eq!(released(&theirs, mark), [new, newer, newest, mark]);
     assert!(lock(&bound.kept).is_none());
     second.life.end("the test is over");
+}
+
+#[test]
+fn a_long_answer_to_an_execution_is_read_on_a_thread_of_its_client() {
+    let (made, instance, theirs) = made(nothing());
+    let bound = lends_all(&made, &shares());
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().name("reader".into());
+        reader.spawn_scoped(scope, || instance.life.attend()).unwrap();
+        for (text, thread) in [(10, "reader"), (1 << 20, "nnhal-reply")] {
+            let tell = tell.clone();
+            let ended = move |_| tell.send(std::thread::current().name().map(String::from)).unwrap();
+            pending(&bound).expect("submitted").then(&Watcher::new().unwrap(), Box::new(ended));
+            let call = loop {
+                let (order, _) = receive(theirs.as_fd(), false).unwrap().expect("the service is there");
+                match from_bytes(&order) {
+                    Some(Order::Run { call, .. }) => break call,
+                    Some(Order::Ping { .. }) => {} // it is looked after meanwhile
+                    _ => panic!("it is told something else"),
+                }
+            };
+            let answer = Answer::Failed(BackendError::Failed("x".repeat(text)));
+            send(theirs.as_fd(), &to_bytes(&message::Reply { call, answer }), &[]).unwrap();
+            let name = told.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_eq!(name.as_deref(), Some(thread));
+        }
+        drop(theirs); // which ends the reader
+    });
+    instance.life.end("the test is over");
 }

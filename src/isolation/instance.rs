@@ -1,6 +1,6 @@
 //! What is in the backend's process of a compiled model, and how it is made there again when that is another one.
 
-use super::life::{new_number, Life, FULL};
+use super::life::{new_number, Life, Said, FULL};
 use super::message::{Answer, Order, Source, Terms};
 use super::supervisor::Supervisor;
 use crate::backend::{BackendError, CompileOptions, Control, Interface};
@@ -48,12 +48,13 @@ pub fn ask_any(
 }
 
 type Answered = Result<(Answer, Vec<OwnedFd>), BackendError>;
+type Heard = Result<Said, BackendError>;
 
 /// A call that is under way.
 struct Begun {
     call: u64,
     /// Hears the answer, and `None` when who waits for that is to look up.
-    answers: Receiver<Option<Answered>>,
+    answers: Receiver<Option<Heard>>,
     wake: Wake,
 }
 
@@ -89,13 +90,16 @@ fn wait(life: &Life, begun: Begun, control: &Control) -> Answered {
             Some(left) => answers.recv_timeout(left),
             None => answers.recv().map_err(RecvTimeoutError::from),
         };
-        match (heard, &stopped) {
+        let heard = match heard {
+            Ok(Some(heard)) => heard,
+            Err(RecvTimeoutError::Disconnected) => return Err(life.condemn("an answer is lost")),
+            Ok(None) | Err(RecvTimeoutError::Timeout) => continue,
+        };
+        return match (heard.and_then(|said| life.read(said)), stopped) {
             // It stopped because it was asked to.
-            (Ok(Some(Err(BackendError::Cancelled))), Some(why)) => return Err(OpError::clone(why).into()),
-            (Ok(Some(answer)), _) => return answer,
-            (Err(RecvTimeoutError::Disconnected), _) => return Err(life.condemn("an answer is lost")),
-            (Ok(None) | Err(RecvTimeoutError::Timeout), _) => {}
-        }
+            (Err(BackendError::Cancelled), Some(why)) => Err(why.into()),
+            (answer, _) => answer,
+        };
     }
 }
 

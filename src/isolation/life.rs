@@ -5,7 +5,7 @@
 use super::codec::{from_bytes_within, to_bytes};
 use super::message::{Answer, Order, Reply, LONGEST_REPLY};
 use crate::backend::{BackendError, Info};
-use crate::memory::{process_descriptor, receive_within, send};
+use crate::memory::{process_descriptor, receive_unread, send, Message};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{shutdown, socketpair, AddressFamily, Shutdown, SockFlag, SockType};
 use std::collections::{HashMap, VecDeque};
@@ -33,8 +33,15 @@ pub const NOT_AT_ALL: Duration = Duration::ZERO;
 /// Bytes of memory that what it says at once takes when it is understood.
 const LARGEST_REPLY: usize = 256 << 20;
 
-/// Hears of the end of a call, on the thread that reads.
-pub type End = Box<dyn FnOnce(std::result::Result<(Answer, Vec<OwnedFd>), BackendError>) + Send>;
+/// Hears of the end of a call, on the thread that reads, and has its answer [read](Life::read).
+pub type End = Box<dyn FnOnce(std::result::Result<Said, BackendError>) + Send>;
+
+/// An answer with its descriptors, which is still to be read where it is long: that is for who wants it, as all other answers
+/// wait for the thread that reads what the process says.
+pub enum Said {
+    Short(Answer, Vec<OwnedFd>),
+    Long(Message, Vec<OwnedFd>),
+}
 
 /// A number that nothing had before.
 pub fn new_number() -> u64 {
@@ -88,17 +95,44 @@ impl Life {
         if !wait(self.socket.as_fd(), PollFlags::POLLIN, START) {
             return Err(Error::new(ErrorKind::TimedOut, "it does not say that it is ready"));
         }
-        match self.hear()?.map(|(reply, _)| reply) {
-            Some(Some(Reply { call: 0, answer: Answer::Hello(info) })) => Ok(info),
+        let said = self.hear()?.map(|said| said.filter(|(call, _)| *call == 0));
+        match said.map(|said| said.map(|(_, said)| self.read(said))) {
+            Some(Some(Ok((Answer::Hello(info), _)))) => Ok(info),
             Some(_) => Err(Error::new(ErrorKind::InvalidData, "it does not say what it is")),
             None => Err(Error::other("it ended as it began")),
         }
     }
 
-    /// What it has said, `None` for what makes no sense, with its descriptors. `None` in all once it has ended.
-    fn hear(&self) -> Result<Option<(Option<Reply>, Vec<OwnedFd>)>> {
-        let heard = receive_within(self.socket.as_fd(), true, LONGEST_REPLY as u64)?;
-        Ok(heard.map(|(bytes, files)| (from_bytes_within(&bytes, LARGEST_REPLY), files)))
+    /// What it has said, and of which call: `None` for what makes no sense. `None` in all once it has ended.
+    fn hear(&self) -> Result<Option<Option<(u64, Said)>>> {
+        Ok(receive_unread(self.socket.as_fd(), true)?.map(|(message, files)| match message {
+            Message::Here(bytes) => {
+                let reply = from_bytes_within::<Reply>(&bytes, LARGEST_REPLY);
+                reply.map(|Reply { call, answer }| (call, Said::Short(answer, files)))
+            }
+            // A reply begins with the number of its call.
+            long => long.first().map(|call| (u64::from_le_bytes(call), Said::Long(long, files))),
+        }))
+    }
+
+    /// Reads an answer. One that makes no sense ends the process.
+    pub fn read(&self, said: Said) -> std::result::Result<(Answer, Vec<OwnedFd>), BackendError> {
+        let (answer, files) = match said {
+            Said::Short(answer, files) => (answer, files),
+            Said::Long(message, files) => {
+                let bytes = message.bytes(LONGEST_REPLY as u64).ok();
+                match bytes.and_then(|bytes| from_bytes_within::<Reply>(&bytes, LARGEST_REPLY)) {
+                    Some(Reply { answer, .. }) => (answer, files),
+                    None => return Err(self.condemn("its process says what makes no sense")),
+                }
+            }
+        };
+        if let Answer::Failed(why) = answer {
+            return Err(why);
+        }
+        let useful = !matches!(answer, Answer::Hello(_) | Answer::Pong | Answer::Unbound(_));
+        self.useful.fetch_or(useful, Ordering::Relaxed);
+        Ok((answer, files))
     }
 
     /// The process, for whoever looks after it.
@@ -229,8 +263,8 @@ impl Life {
             }
             match self.hear() {
                 Ok(None) => return "its process has ended".into(),
-                Ok(Some((reply, files))) => {
-                    let known = reply.is_some_and(|reply| self.answered(reply, files));
+                Ok(Some(said)) => {
+                    let known = said.is_some_and(|(call, said)| self.answered(call, said));
                     if !known {
                         return "its process says what makes no sense".into();
                     }
@@ -242,16 +276,9 @@ impl Life {
     }
 
     /// Ends the call that is answered; tells whether there is such a call.
-    fn answered(&self, Reply { call, answer }: Reply, files: Vec<OwnedFd>) -> bool {
+    fn answered(&self, call: u64, said: Said) -> bool {
         let Some(call) = self.calls().under_way.remove(&call) else { return false };
-        (call.end)(match answer {
-            Answer::Failed(why) => Err(why),
-            answer => {
-                let useful = !matches!(answer, Answer::Pong | Answer::Unbound(_));
-                self.useful.fetch_or(useful, Ordering::Relaxed);
-                Ok((answer, files))
-            }
-        });
+        (call.end)(Ok(said));
         true
     }
 
@@ -349,110 +376,5 @@ fn wait(socket: BorrowedFd, what: PollFlags, patience: Duration) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::codec::from_bytes;
-    use super::*;
-    use crate::memory::receive;
-    use nix::sys::ptrace;
-    use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
-    use nix::unistd::Pid;
-    use std::sync::mpsc::channel;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    /// The life of a process that does nothing, and what it would read from.
-    pub(in super::super) fn idle() -> (Life, OwnedFd) {
-        let (socket, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
-        let process = Command::new("sleep").arg("1000").spawn().unwrap();
-        let life = Life {
-            began: Instant::now(),
-            useful: AtomicBool::new(false),
-            process: Mutex::new(process),
-            socket,
-            calls: Mutex::default(),
-            late: Mutex::default(),
-        };
-        (life, theirs)
-    }
-
-    #[test]
-    fn what_is_let_go_of_while_the_process_does_not_read_is_told_once_it_does() {
-        const MANY: u64 = 5000;
-        let (life, theirs) = idle();
-        (0..MANY).for_each(|number| life.release(number));
-        assert!(!life.lock_late().is_empty(), "the socket takes them all: this tries nothing");
-        let told = life.tell(&Order::Ping { call: 1 }, &[], FULL);
-        assert!(matches!(told, Err(BackendError::DeviceBusy(_))));
-        let mut released = Vec::new();
-        while released.len() < MANY as usize {
-            match receive(theirs.as_fd(), true) {
-                Ok(Some((bytes, _))) => match from_bytes(&bytes) {
-                    Some(Order::Release { number }) => released.push(number),
-                    _ => panic!("it is told something else"),
-                },
-                Ok(None) => panic!("the socket has ended"),
-                Err(_) => life.look_after().unwrap(),
-            }
-        }
-        assert!(released.into_iter().eq(0..MANY), "each, in order");
-        life.end("the test is over");
-    }
-
-    #[test]
-    fn nobody_asks_a_process_whose_end_takes_long() {
-        let (life, _theirs) = idle();
-        let (tell, heard) = channel();
-        let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
-        life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap();
-        std::thread::scope(|scope| {
-            // Whoever has this keeps its end from being noticed.
-            let process = life.lock_process();
-            let ends = scope.spawn(|| life.end("as the test wants it"));
-            let start = Instant::now();
-            while life.is_there() {
-                assert!(start.elapsed() < PATIENCE, "it counts as there");
-                std::thread::yield_now();
-            }
-            let asked = life.ask(|call| Order::Ping { call }, &[], FULL, Box::new(drop));
-            assert!(matches!(asked, Err(BackendError::DeviceLost(_))), "{asked:?}");
-            assert!(heard.try_recv().is_err(), "it may do something still");
-            drop(process);
-            assert!(matches!(heard.recv_timeout(PATIENCE), Ok(Err(BackendError::DeviceLost(_)))));
-            ends.join().unwrap();
-        });
-        assert!(matches!(life.lock_process().try_wait(), Ok(Some(_))), "it has ended");
-    }
-
-    /// The kernel may be at something for a process that was killed. This one it holds where whoever traces it asked for that.
-    #[test]
-    fn an_end_that_does_not_come_is_waited_for_no_longer_than_it_may_take() {
-        let (life, _theirs) = idle();
-        let process = Pid::from_raw(life.process() as i32);
-        let (tell, heard) = channel();
-        let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
-        life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap();
-        std::thread::scope(|scope| {
-            let ((traces, traced), (lets_go, let_go)) = (channel(), channel::<()>());
-            let tracer = scope.spawn(move || {
-                ptrace::seize(process, ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
-                traces.send(()).unwrap();
-                let stopped = waitpid(process, Some(WaitPidFlag::__WALL));
-                let _ = let_go.recv(); // the test may have failed
-                ptrace::cont(process, None).unwrap();
-                stopped
-            });
-            traced.recv_timeout(PATIENCE).unwrap();
-            life.end("as the test wants it");
-            assert!(matches!(heard.try_recv(), Ok(Err(BackendError::DeviceLost(_)))));
-            assert!(!life.is_there() && matches!(life.lock_process().try_wait(), Ok(None)), "it has ended");
-            drop(lets_go);
-            assert!(matches!(tracer.join().unwrap(), Ok(WaitStatus::PtraceEvent(..))));
-        });
-        let began = Instant::now();
-        while matches!(life.lock_process().try_wait(), Ok(None)) {
-            assert!(began.elapsed() < PATIENCE, "it does not end");
-            std::thread::sleep(SOON);
-        }
-    }
-}
+#[path = "life_tests.rs"]
+pub(super) mod tests;

@@ -67,6 +67,43 @@ pub fn receive(socket: BorrowedFd, now: bool) -> Result<Option<(Vec<u8>, Vec<Own
 
 /// The same, if the message has no more than `most` bytes: a file of zeroes costs who sends it nothing.
 pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    match receive_unread(socket, now)? {
+        Some((message, files)) => Ok(Some((message.bytes(most)?, files))),
+        None => Ok(None),
+    }
+}
+
+/// A message that has come in: its bytes, or the file that has them, unread.
+pub enum Message {
+    Here(Vec<u8>),
+    InFile(File),
+}
+
+impl Message {
+    /// Its first bytes; `None` if it has fewer, or cannot be read.
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        match self {
+            Message::Here(bytes) => bytes.first_chunk().copied(),
+            Message::InFile(file) => {
+                check_sealed(file).ok()?;
+                let mut bytes = [0; N];
+                file.read_exact_at(&mut bytes, 0).ok()?;
+                Some(bytes)
+            }
+        }
+    }
+
+    /// All of its bytes, if they are no more than `most`.
+    pub fn bytes(self, most: u64) -> Result<Vec<u8>> {
+        match self {
+            Message::Here(bytes) => Ok(bytes),
+            Message::InFile(file) => contents(&file, most),
+        }
+    }
+}
+
+/// The same for who leaves it to another thread to read the message, which may be long.
+pub fn receive_unread(socket: BorrowedFd, now: bool) -> Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut bytes = [0; INLINE + 1];
     // There is room for whatever comes: what does not fit would be open here, and known to nobody.
     let mut space = vec![0u8; ANCILLARY_HEAD + MOST_OF_ANY * size_of::<RawFd>()];
@@ -87,10 +124,10 @@ pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option
     match bytes[..len].split_first() {
         None => Ok(None),
         Some(_) if cut => nonsense("a message that is too long"),
-        Some((0, message)) => Ok(Some((message.to_vec(), files))),
+        Some((0, message)) => Ok(Some((Message::Here(message.to_vec()), files))),
         Some((1, [])) if !files.is_empty() => {
             let body = File::from(files.remove(0));
-            Ok(Some((contents(&body, most)?, files)))
+            Ok(Some((Message::InFile(body), files)))
         }
         Some(_) => nonsense("a message in a form that there is not"),
     }
@@ -112,16 +149,20 @@ fn descriptors_in(space: &[u8]) -> impl Iterator<Item = RawFd> + '_ {
     fds.filter_map(|bytes| bytes.try_into().ok()).map(RawFd::from_ne_bytes)
 }
 
+fn check_sealed(file: &File) -> Result<()> {
+    let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
+    match seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::InvalidData, "a message in a file that can shrink")),
+    }
+}
+
 /// The bytes of a file that another process has sealed.
 fn contents(file: &File, most: u64) -> Result<Vec<u8>> {
-    let nonsense = |why: &str| Error::new(ErrorKind::InvalidData, why);
-    let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
-    if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
-        return Err(nonsense("a message in a file that can shrink"));
-    }
+    check_sealed(file)?;
     let len = file.metadata()?.len();
     if len > most {
-        return Err(nonsense("a message that is too long"));
+        return Err(Error::new(ErrorKind::InvalidData, "a message that is too long"));
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len as usize).map_err(|_| Error::from(ErrorKind::OutOfMemory))?;
