@@ -17,7 +17,7 @@ pub struct Description {
 
 impl Description {
     /// How many steps and values it tells of.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.subgraphs.iter().map(|subgraph| subgraph.steps.len() + subgraph.places.len()).sum()
     }
 

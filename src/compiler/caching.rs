@@ -172,22 +172,21 @@ impl CachePlace {
         let mut loaded = loaded?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
         let bytes = loaded.data.iter().fold(0usize, |sum, data| sum.saturating_add(data.len()));
-        let load = |saved| backend.load(saved, &options, control).map_err(CachingError::Backend);
         let saved = Saved { models: loaded.models, data: loaded.data };
-        let executable = if bytes < LEAST_CONSTANTS {
-            load(saved)?
-        } else {
-            let name = loaded.origin.hash;
-            match living.find(name, control).map_err(|why| CachingError::Backend(why.into()))? {
-                Found::Alive(executable) => executable,
-                Found::Missing(making) => {
-                    let executable = load(saved)?;
-                    making.made(&executable);
-                    executable
-                }
-            }
+        let load = || backend.load(saved, &options, control).map_err(CachingError::Backend);
+        if bytes < LEAST_CONSTANTS {
+            return Ok(FromCache { executable: load()?, options, to_keep: None });
+        }
+        let found =
+            living.find(loaded.origin.hash, control).map_err(|why| CachingError::Backend(why.into()))?;
+        let making = match found {
+            // Who made it keeps its data.
+            Found::Alive(executable) => return Ok(FromCache { executable, options, to_keep: None }),
+            Found::Missing(making) => making,
         };
-        let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.origin);
+        let executable = load()?;
+        making.made(&executable);
+        let to_keep = (!loaded.kept).then_some(loaded.origin);
         Ok(FromCache { executable, options, to_keep })
     }
 }

@@ -48,9 +48,9 @@ pub(super) fn describe(
     let known = prepared.executable.described();
     let mut counted = count(known)?;
     let Some(described) = prepared.executable.describe(&control)? else { return Ok(None) };
-    if described.len() > known {
+    if described.count() > known {
         drop(counted);
-        counted = count(described.len())?;
+        counted = count(described.count())?;
     }
     let told = description(described, &mut Pace::of(&control)).map_err(BackendError::from)?;
     drop(counted);
