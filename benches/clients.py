@@ -4,13 +4,14 @@
     benches/clients.py [--release FOLDER] [--clients N...] [--threads N] [--seconds S] [--users] [--together] MODEL...
 
 For each .tflite model and each number of clients a daemon is started. Its clients, a process each, prepare the model one after
-the other, or all of them at once, and execute it in bursts side by side, until all have done so for some seconds. They are one
-user's, or, as root, each a user of its own. Memory is the daemon's proportional share (Pss), so that pages of files which several
+the other, or all of them at once, and execute it in bursts side by side until they are killed; the daemon's own count of some
+seconds tells how many executions that are. They are one user's, or, as root, each a user of its own. Memory is the daemon's proportional share (Pss), so that pages of files which several
 models have mapped count once, without the pages of its program: the most that was seen while clients ran, less what the daemon had
 before, and what is left two seconds after they have gone. Needs Linux, and nothing else to run.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -20,9 +21,11 @@ from pathlib import Path
 
 # Seconds between two looks at the daemon's memory.
 LOOK = 0.05
+# Seconds after which all clients that have a model execute it.
+SETTLED = 3
 # Seconds after which memory of clients that are gone is to be given back.
 GONE = 2
-PATIENCE = 60
+PATIENCE = 10
 FIRST_USER = 20000
 
 
@@ -40,6 +43,7 @@ def pss(process):
 class Daemon:
     def __init__(self, arguments, folder):
         self.service = f"unix:{folder}/socket"
+        self.tool = [f"{arguments.release}/nnhal", "--service", self.service]
         command = [f"{arguments.release}/nnhald", "--service", self.service, "--data", f"{folder}/data"]
         command += ["--threads", str(arguments.threads)] + (["--socket-mode", "666"] if arguments.users else [])
         os.chmod(folder, 0o755)
@@ -49,25 +53,31 @@ class Daemon:
             assert self.process.poll() is None and time.monotonic() - began < PATIENCE, "nnhald did not start"
             time.sleep(LOOK)
 
+    def status(self):
+        done = subprocess.run([*self.tool, "info", "--live", "--json"], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    def executions(self):
+        """How many have succeeded, and when that was."""
+        return self.status()["executions"]["succeeded"], time.monotonic()
+
     def end(self):
         self.process.terminate()
         self.process.wait()
 
 
 class Client:
-    """A client that executes the model for some seconds once it is told to begin."""
+    """A client that executes the model without end."""
 
-    def __init__(self, arguments, service, model, number):
-        command = [f"{arguments.release}/nnhal", "--service", service, "bench", model, "--mode", "burst"]
-        command += ["--seconds", str(arguments.seconds)]
+    def __init__(self, arguments, daemon, model, number):
+        command = [*daemon.tool, "run", model, "--mode", "burst", "--runs", "1000000000"]
         user = FIRST_USER + number if arguments.users else None
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, user=user)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, user=user)
 
-    def executions(self):
-        out, err = self.process.communicate()
-        ran = re.search(r"^ran (\d+) times", out, re.MULTILINE)
-        assert ran, f"a client failed: {err.strip()}"
-        return int(ran[1])
+    def end(self):
+        assert self.process.poll() is None, f"a client failed: {self.process.stderr.read().strip()}"
+        self.process.kill()
+        self.process.wait()
 
 
 def measure(arguments, model, count):
@@ -77,16 +87,25 @@ def measure(arguments, model, count):
         try:
             before = most = pss(daemon.process)
             clients = []
-            while any(client.process.poll() is None for client in clients) or len(clients) < count:
-                if len(clients) < count:
-                    clients.append(Client(arguments, daemon.service, model, len(clients)))
-                    if arguments.together and len(clients) < count:
-                        continue
-                most = max(most, pss(daemon.process))
-                time.sleep(LOOK)
-            executions = sum(client.executions() for client in clients)
+
+            def look(seconds):
+                nonlocal most
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    most = max(most, pss(daemon.process))
+                    time.sleep(LOOK)
+
+            for number in range(count):
+                clients.append(Client(arguments, daemon, model, number))
+                look(0 if arguments.together else 4 * LOOK)
+            look(SETTLED)
+            first, since = daemon.executions()
+            look(arguments.seconds)
+            last, until = daemon.executions()
+            for client in clients:
+                client.end()
             time.sleep(GONE)
-            return executions / arguments.seconds, most - before, pss(daemon.process) - before
+            return (last - first) / (until - since), most - before, pss(daemon.process) - before
         finally:
             daemon.end()
 

@@ -5,6 +5,7 @@
 //! as fast, name a model while it is alive. If nobody waits for the hash, it is made when the model is stored, after the client
 //! was told that the model is compiled: by the sums the constants are still the same then.
 
+use super::living::Prefix;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Preference};
 use crate::memory::MemoryError;
 use crate::model::{Constant, Lifetime, Model, OperationKind, Subgraph};
@@ -28,8 +29,6 @@ const BLOCKS_PER_THREAD: usize = 2;
 const MOST_THREADS: usize = 8;
 
 type Digest256 = [u8; 32];
-/// Leaves 192 bits that hold for the constants, whose collisions nobody finds.
-type Prefix = [u8; 8];
 
 /// All subgraphs.
 pub(super) fn graphs(model: &Model) -> impl Iterator<Item = &Subgraph> {

@@ -14,6 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// What tells a model, and what was asked of its compilation, from all others of its client.
 pub(super) type Name = [u8; 32];
 
+/// What a name begins with: what is known of it before the constants are read. Leaves 192 bits that hold for these, whose
+/// collisions nobody finds.
+pub(super) type Prefix = [u8; 8];
+
 /// Models by client and name.
 #[derive(Default)]
 pub(super) struct Living {
@@ -45,18 +49,25 @@ pub(super) enum Found<'l> {
 /// The place of who makes a model. Others wait until it is made, or this is dropped.
 pub(super) struct Making<'l> {
     living: &'l Living,
-    of: (u32, Name),
+    of: Mutex<(u32, Name)>,
 }
 
 impl Living {
     /// Whether `uid` has a model, or makes one, whose name begins so.
-    pub fn has_like(&self, uid: u32, prefix: &[u8; 8]) -> bool {
-        let filled = |rest: u8| {
-            let mut name = [rest; 32];
-            name[..prefix.len()].copy_from_slice(prefix);
-            (uid, name)
-        };
-        self.lock().by_name.range(filled(0)..=filled(u8::MAX)).any(|(_, state)| state.is_of_use())
+    pub fn has_like(&self, uid: u32, prefix: &Prefix) -> bool {
+        self.lock().has_like(uid, *prefix)
+    }
+
+    /// The place of who makes a model whose name is not known yet, but for its beginning; `None` where its client has a model like
+    /// it, or makes one.
+    pub fn begin(&self, uid: u32, prefix: Prefix) -> Option<Making<'_>> {
+        let of = unnamed(uid, prefix);
+        let mut models = self.lock();
+        if models.has_like(uid, prefix) {
+            return None;
+        }
+        models.put(of, State::InTheMaking);
+        Some(Making { living: self, of: Mutex::new(of) })
     }
 
     /// The model that the client of `control` has under this name, once it is made if somebody makes it; otherwise the place
@@ -76,7 +87,7 @@ impl Living {
         };
         Ok(match self.waiting.until(control, look)? {
             Some(executable) => Found::Alive(executable),
-            None => Found::Missing(Making { living: self, of }),
+            None => Found::Missing(Making { living: self, of: Mutex::new(of) }),
         })
     }
 
@@ -93,13 +104,34 @@ impl Living {
     }
 }
 
+/// Stands for a model whose name is not known yet. No name is this.
+fn unnamed(uid: u32, prefix: Prefix) -> (u32, Name) {
+    filled(uid, prefix, u8::MAX)
+}
+
+fn filled(uid: u32, prefix: Prefix, rest: u8) -> (u32, Name) {
+    let mut name = [rest; 32];
+    name[..prefix.len()].copy_from_slice(&prefix);
+    (uid, name)
+}
+
 impl Models {
-    /// The model, or nothing and the place to make it; `None` while another makes it. Puts one that is `lost` there.
+    fn has_like(&self, uid: u32, prefix: Prefix) -> bool {
+        let like = filled(uid, prefix, 0)..=unnamed(uid, prefix);
+        self.by_name.range(like).any(|(_, state)| state.is_of_use())
+    }
+
+    /// The model, or nothing and the place to make it; `None` while another makes it, or one that may be it. Puts one that is
+    /// `lost` there.
     fn take(
         &mut self,
         of: (u32, Name),
         lost: &mut Option<Arc<dyn Executable>>,
     ) -> Option<Option<Arc<dyn Executable>>> {
+        let [a, b, c, d, e, f, g, h, ..] = of.1;
+        if let Some(State::InTheMaking) = self.by_name.get(&unnamed(of.0, [a, b, c, d, e, f, g, h])) {
+            return None;
+        }
         match self.by_name.get(&of) {
             Some(State::InTheMaking) => return None,
             Some(State::Made(made)) => match made.upgrade() {
@@ -134,17 +166,34 @@ impl State {
 }
 
 impl Making<'_> {
+    /// Gives the model its name: those who want others that are like it need not wait any more.
+    pub fn name(&self, name: Name) {
+        let mut of = self.of();
+        let mut models = self.living.lock();
+        models.by_name.remove(&of);
+        of.1 = name;
+        models.put(*of, State::InTheMaking);
+        drop(models);
+        self.living.waiting.look_again();
+    }
+
     /// Has others find the model for as long as anybody has it.
     pub fn made(self, executable: &Arc<dyn Executable>) {
-        self.living.lock().by_name.insert(self.of, State::Made(Arc::downgrade(executable)));
+        let of = *self.of();
+        self.living.lock().put(of, State::Made(Arc::downgrade(executable)));
+    }
+
+    fn of(&self) -> MutexGuard<'_, (u32, Name)> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
+        let of = *self.of();
         let mut models = self.living.lock();
-        if matches!(models.by_name.get(&self.of), Some(State::InTheMaking)) {
-            models.by_name.remove(&self.of);
+        if matches!(models.by_name.get(&of), Some(State::InTheMaking)) {
+            models.by_name.remove(&of);
         }
         drop(models);
         self.living.waiting.look_again();

@@ -102,9 +102,31 @@ fn whoever_asks_for_a_model_in_the_making_waits_for_it_within_its_terms() {
 }
 
 #[test]
+fn a_model_without_a_name_yet_may_be_any_that_is_like_it() {
+    let (living, prefix) = (Living::default(), [1; 8]);
+    let making = living.begin(CLIENT, prefix).unwrap();
+    assert!(living.has_like(CLIENT, &prefix));
+    assert!(living.begin(CLIENT, prefix).is_none() && living.begin(CLIENT + 1, prefix).is_some());
+    let late = Control { deadline_ns: Some(boottime_ns() + 1_000_000), ..of(CLIENT) };
+    let mut other = [1; 32];
+    other[31] = 2;
+    assert!(matches!(living.find([1; 32], &late), Err(OpError::DeadlinePassed)));
+    assert!(matches!(living.find(other, &late), Err(OpError::DeadlinePassed)));
+    making.name([1; 32]);
+    assert!(alive(living.find(other, &of(CLIENT)).unwrap()).is_none(), "it is not that one");
+    let executable: Arc<dyn Executable> = Arc::<Losable>::default();
+    making.made(&executable);
+    assert!(Arc::ptr_eq(&alive(living.find([1; 32], &of(CLIENT)).unwrap()).unwrap(), &executable));
+    // One that could not be made is in nobody's way.
+    drop(executable);
+    drop(living.begin(CLIENT, prefix).unwrap());
+    assert!(!living.has_like(CLIENT, &prefix));
+}
+
+#[test]
 fn what_is_dead_is_forgotten() {
     let living = Living::default();
-    let kept = make(&living, [255; 32], CLIENT);
+    let kept = make(&living, [254; 32], CLIENT);
     for i in 0..10_000u32 {
         let mut name = [0; 32];
         name[..4].copy_from_slice(&i.to_le_bytes());
@@ -112,7 +134,7 @@ fn what_is_dead_is_forgotten() {
     }
     let noted = living.lock().by_name.len();
     assert!(noted <= 200, "{noted}");
-    assert!(Arc::ptr_eq(&alive(living.find([255; 32], &of(CLIENT)).unwrap()).unwrap(), &kept));
+    assert!(Arc::ptr_eq(&alive(living.find([254; 32], &of(CLIENT)).unwrap()).unwrap(), &kept));
 }
 
 /// Compiles on the CPU, and counts that.

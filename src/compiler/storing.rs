@@ -3,7 +3,7 @@
 
 use super::caching::{CachingError, LEAST_CONSTANTS};
 use super::content::{self, is_idle, threads, Outline, Sum, Threads};
-use super::living::{Found, Living};
+use super::living::{Found, Living, Making};
 use super::saving::StoreName;
 use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
@@ -13,6 +13,7 @@ use crate::model::{Lifetime, Model};
 use crate::scheduler::{CallTurns, Permit};
 use crate::statistics::CacheCounts;
 use std::sync::Arc;
+use std::thread::Builder;
 
 /// What compiles, and where it looks before.
 pub(super) struct By<'a> {
@@ -22,14 +23,17 @@ pub(super) struct By<'a> {
     pub turns: &'a CallTurns,
 }
 
-/// A model with its name among those that are alive and, if that was made, its name in the store.
-struct Named<'a> {
+/// What is to be compiled, and for whom.
+#[derive(Clone, Copy)]
+struct What<'a> {
     model: &'a Model,
     options: &'a CompileOptions,
-    outline: Outline,
-    sums: Vec<Sum>,
-    token: Option<[u8; 32]>,
+    outline: &'a Outline,
+    control: &'a Control,
 }
+
+/// The hash of a model's content, if it was made, and the sums of its constants.
+type Names = (Option<[u8; 32]>, Vec<Sum>);
 
 /// Compiles a model, unless its client has it or the store does. Gives where to store it once it has been used, if that is
 /// worth while and it is to `keep` it. Constants are summed up and hashed by one of the turns. If it gets a permit for mappings,
@@ -41,96 +45,125 @@ pub(super) fn compile(
     mappings: &mut Option<Permit>,
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
-    let compile = || by.backend.compile(model, options, control);
     let bytes = constants(model);
     // To look would read the constants now, which just-in-time compilation leaves to the first execution.
     if options.just_in_time || bytes < LEAST_CONSTANTS {
-        return Ok((compile()?, None));
+        return Ok((by.backend.compile(model, options, control)?, None));
     }
     let outline = Outline::new(model, options, &by.turns.check(control))?;
     if !outline.has_name() {
-        return Ok((compile()?, None));
+        return Ok((by.backend.compile(model, options, control)?, None));
     }
+    let what = What { model, options, outline: &outline, control };
     let (uid, prefix) = (control.client, outline.prefix());
     // What packed constants take is about what they take themselves. Operands may name the same bytes over and over.
     let store = by.store.filter(|(store, _)| bytes as u64 <= store.most_bytes());
     let is_stored = store.is_some_and(|(store, _)| store.has_like(uid, &prefix));
-    // A hash takes longer than sums, and often longer than compiling: so it is made where it may be of use at once.
-    let (token, sums) = if is_stored && !by.living.has_like(uid, &prefix) {
-        let (token, sums) = by.read(options, control, |threads, control| outline.hash(threads, control))?;
-        (Some(token), sums)
-    } else {
-        (None, by.read(options, control, |threads, control| outline.sums(threads, control))?)
+    let stored = store.filter(|_| is_stored);
+    let keeps = store.filter(|_| keep);
+    let is_hashed = keeps.is_some() && mappings.is_none();
+    let making = if is_stored { None } else { by.living.begin(uid, prefix) };
+    let (executable, names) = match making {
+        Some(making) => {
+            let (executable, names) = by.compile_beside(what, is_hashed, &making)?;
+            making.made(&executable);
+            (executable, names)
+        }
+        None => match by.find_or_make(what, stored, is_hashed)? {
+            (executable, Some(names)) => (executable, names),
+            // It is stored, or will be by who made it.
+            (executable, None) => return Ok((executable, None)),
+        },
     };
-    let making = match by.living.find(outline.name(&sums), control)? {
-        // It is stored by who made it.
-        Found::Alive(executable) => return Ok((executable, None)),
-        Found::Missing(making) => making,
+    let Some((store, counts)) = keeps else { return Ok((executable, None)) };
+    if !is_stored {
+        counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
+    }
+    let name = match names {
+        (Some(token), _) => Some(StoreName::Token(token)),
+        // None if its client has no memory left for the name.
+        (None, sums) => {
+            let counted = Counted::take(outline.bytes() + size_of_val(&sums[..]));
+            mappings.take().zip(counted).map(|(permit, counted)| StoreName::OfContent {
+                outline,
+                sums,
+                _mappings: permit,
+                _counted: counted,
+            })
+        }
     };
-    let named = Named { model, options, outline, sums, token };
-    let (executable, name) = match store.filter(|_| keep || is_stored) {
-        Some(store) => by.load_or_compile(store, is_stored, named, mappings, control)?,
-        None => (compile()?, None),
-    };
-    making.made(&executable);
-    let name = name.filter(|_| keep);
-    let place = name.zip(store).map(|(name, (store, _))| StorePlace { store: store.clone(), uid, name });
-    Ok((executable, place))
+    Ok((executable, name.map(|name| StorePlace { store: store.clone(), uid, name })))
 }
 
 impl By<'_> {
-    /// Reads constants by a turn, and by further threads where the machine has nothing else to do.
-    fn read<T>(
+    /// A model that is like none that its client has: its constants are read beside its compilation, which reads them, too.
+    fn compile_beside(
         &self,
-        options: &CompileOptions,
-        control: &Control,
-        read: impl FnOnce(Threads, &Control) -> Result<T, BackendError>,
-    ) -> Result<T, BackendError> {
-        let is_idle = || is_idle(self.backend, self.turns, 0);
-        read(Threads { most: threads(options), is_idle: &is_idle }, &self.turns.check(control))
+        what: What,
+        is_hashed: bool,
+        making: &Making,
+    ) -> Result<(Arc<dyn Executable>, Names), BackendError> {
+        let compile = || self.backend.compile(what.model, what.options, what.control);
+        let names = |most| {
+            let names = self.names(what, is_hashed, (most, 1));
+            names.inspect(|(_, sums)| making.name(what.outline.name(sums)))
+        };
+        let (executable, names) = beside(threads(what.options), compile, names);
+        let names = names?;
+        Ok((executable?, names))
     }
 
-    /// The model, and what it is to be stored as if it was not.
-    fn load_or_compile(
+    /// The model that its client has, or that the store has; or else a new one, with its names.
+    fn find_or_make(
         &self,
-        (store, counts): (&Arc<Store>, &CacheCounts),
-        is_stored: bool,
-        Named { model, options, outline, sums, mut token }: Named,
-        mappings: &mut Option<Permit>,
-        control: &Control,
-    ) -> Result<(Arc<dyn Executable>, Option<StoreName>), BackendError> {
-        if token.is_none() && (is_stored || mappings.is_none()) {
-            token = Some(self.read(options, control, |threads, control| outline.hash(threads, control))?.0);
+        what: What,
+        stored: Option<(&Arc<Store>, &CacheCounts)>,
+        is_hashed: bool,
+    ) -> Result<(Arc<dyn Executable>, Option<Names>), BackendError> {
+        let What { model, options, outline, control } = what;
+        let names = |is_hashed| self.names(what, is_hashed, (threads(options), 0));
+        // A hash takes longer than sums: so it is made at once where it is likely to be of use.
+        let is_alive = self.living.has_like(control.client, &outline.prefix());
+        let (mut token, sums) = names((stored.is_some() || is_hashed) && !is_alive)?;
+        let making = match self.living.find(outline.name(&sums), control)? {
+            Found::Alive(executable) => return Ok((executable, None)),
+            Found::Missing(making) => making,
+        };
+        if token.is_none() && (stored.is_some() || is_hashed) {
+            token = names(true)?.0;
         }
-        match token.filter(|_| is_stored) {
-            Some(token) => {
-                let key = Key { uid: control.client, token };
-                if let Some(loaded) = self.load((store, counts), &key, options, control)? {
-                    return Ok((loaded, None));
-                }
+        if let Some((store, token)) = stored.zip(token) {
+            let key = Key { uid: control.client, token };
+            if let Some(loaded) = self.load(store, &key, options, control)? {
+                making.made(&loaded);
+                return Ok((loaded, None));
             }
-            None => counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason())),
         }
         let executable = self.backend.compile(model, options, control)?;
-        let name = match (token, mappings.take()) {
-            (Some(token), _) => Some(StoreName::Token(token)),
-            // None if its client has no memory left for the name.
-            (None, permit) => permit.zip(Counted::take(outline.bytes() + size_of_val(&sums[..]))).map(
-                |(permit, counted)| StoreName::OfContent {
-                    outline,
-                    sums,
-                    _mappings: permit,
-                    _counted: counted,
-                },
-            ),
-        };
-        Ok((executable, name))
+        making.made(&executable);
+        Ok((executable, Some((token, sums))))
+    }
+
+    /// The sums, and the hash if it is asked for. Constants are read by a turn, and by up to so many threads where the machine has
+    /// nothing else to do than what computes for this already.
+    fn names(
+        &self,
+        what: What,
+        is_hashed: bool,
+        (most, computing): (usize, usize),
+    ) -> Result<Names, BackendError> {
+        let is_idle = || is_idle(self.backend, self.turns, computing);
+        let (threads, turn) = (Threads { most, is_idle: &is_idle }, self.turns.check(what.control));
+        Ok(match is_hashed {
+            true => what.outline.hash(threads, &turn).map(|(token, sums)| (Some(token), sums))?,
+            false => (None, what.outline.sums(threads, &turn)?),
+        })
     }
 
     /// What the store has; `None` if that is of no use.
     fn load(
         &self,
-        (store, counts): (&Store, &CacheCounts),
+        (store, counts): (&Arc<Store>, &CacheCounts),
         key: &Key,
         options: &CompileOptions,
         control: &Control,
@@ -152,6 +185,23 @@ impl By<'_> {
         }
         Ok(None)
     }
+}
+
+/// Does `work` here and `other` beside it, by what is left of so many threads.
+fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(usize) -> U + Sync) -> (T, U) {
+    std::thread::scope(|scope| {
+        let other = &other;
+        let helper = (threads > 1).then(|| {
+            Builder::new().name("nnhal-hash".into()).spawn_scoped(scope, move || other(threads - 1))
+        });
+        let done = work();
+        let others = match helper {
+            Some(Ok(helper)) => helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // One thread is all it may have, or there is none to be had.
+            _ => other(1),
+        };
+        (done, others)
+    })
 }
 
 /// Bytes of constants.

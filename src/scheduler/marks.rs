@@ -142,7 +142,7 @@ mod tests {
         assert!(begin(Phase::of_call, "nothing").is_none(), "nobody has asked");
     }
 
-    /// What an execution pays twice where nobody has asked for marks (BENCHMARKS.md).
+    /// What an execution pays twice where nobody has asked for marks (docs/benchmarks/SERVICE.md).
     #[test]
     #[ignore = "a measurement"]
     fn measure_a_mark_that_nobody_asked_for() {
