@@ -93,6 +93,17 @@ pub fn layer_in_memory(size: i32) -> (Model, File) {
     (model, memory)
 }
 
+/// [`layer_in_memory`] with this bias of its first output, and what it makes of ones: one that its client has not prepared yet, as
+/// the driver gives a client what it has already.
+pub fn another_layer(size: i32, bias: f32) -> (Model, File, Vec<f32>) {
+    use std::os::unix::fs::FileExt;
+    let (model, memory) = layer_in_memory(size);
+    memory.write_all_at(&bias.to_le_bytes(), 4 * (size * size) as u64).expect("written");
+    let mut output = layer_output(size as usize);
+    output[0] += bias - 0.5;
+    (model, memory, output)
+}
+
 /// What a layer of this size makes of ones.
 pub fn layer_output(size: usize) -> Vec<f32> {
     let row = |row: usize| (0..size).map(|i| ((row * size + i) % 7) as f32 - 3.0).sum::<f32>();

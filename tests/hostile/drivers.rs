@@ -1,6 +1,6 @@
 //! Two drivers in one process: what a client takes from one it does not take from the other.
 
-use crate::common::caching::{execute, layer_in_memory, layer_output};
+use crate::common::caching::{another_layer, execute};
 use crate::common::{status, Connection};
 use crate::daemon::wait_until;
 use nnhal::aidl::ErrorStatus;
@@ -22,9 +22,9 @@ fn driver(memory: u64) -> EmbeddedDaemon {
 
 /// How many layers, up to [`LAYERS`], a driver takes before it has no memory for the next.
 fn fill(connection: &Connection) -> (usize, Vec<impl Sized>) {
-    let (layer, memory) = layer_in_memory(SIZE);
     let mut kept = Vec::new();
     for taken in 0..LAYERS {
+        let (layer, memory, expected) = another_layer(SIZE, taken as f32);
         let (launch, (told, model)) = connection.launch(&layer);
         assert_eq!(status(&launch), ErrorStatus::NONE);
         let ran = match &model {
@@ -32,13 +32,13 @@ fn fill(connection: &Connection) -> (usize, Vec<impl Sized>) {
             None => Err(told),
         };
         match ran {
-            Ok(output) => assert_eq!(output, layer_output(SIZE as usize)),
+            Ok(output) => assert_eq!(output, expected),
             Err(ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT | ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT) => {
                 return (taken, kept)
             }
             Err(other) => panic!("layer {taken}: {other:?}"),
         }
-        kept.push((model, memory.try_clone().expect("dup")));
+        kept.push((model, memory));
     }
     (LAYERS, kept)
 }

@@ -1,7 +1,7 @@
 //! What is left of the daemon's memory once its clients have ended.
 
 use crate::attackers;
-use crate::common::caching::{execute, layer_in_memory, layer_output};
+use crate::common::caching::{another_layer, execute};
 use crate::common::conv::Convolutions;
 use crate::common::{bytes_of, floats, floor_model, long_model, request, Connection, PATIENCE};
 use crate::daemon::{wait_until, Daemon};
@@ -27,10 +27,16 @@ const LEFT_KIB: usize = 32 << 10;
 fn has_large_models() {
     let Some(socket) = std::env::var_os(CLIENT) else { return };
     let connection = Connection::new(Path::new(&socket));
-    let (layer, _memory) = layer_in_memory(SIZE);
-    let layers: Vec<_> = (0..LAYERS).map(|_| connection.prepare(&layer)).collect();
-    for model in &layers {
-        assert_eq!(execute(model, &vec![1.0; SIZE as usize]), Ok(layer_output(SIZE as usize)));
+    // Different ones in each process, as one user's share those that are the same.
+    let first = std::process::id() as f32 % 10_000.0 * LAYERS as f32;
+    let layers: Vec<_> = (0..LAYERS)
+        .map(|layer| {
+            let (layer, memory, expected) = another_layer(SIZE, first + layer as f32);
+            (connection.prepare(&layer), memory, expected)
+        })
+        .collect();
+    for (model, _, expected) in &layers {
+        assert_eq!(execute(model, &vec![1.0; SIZE as usize]).as_ref(), Ok(expected));
     }
     // And one whose values between operations are large.
     const BYTES: usize = 4 << 22;
