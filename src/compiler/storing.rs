@@ -8,7 +8,7 @@ use super::saving::StoreName;
 use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{CacheError, Key, Store};
-use crate::memory::Counted;
+use crate::memory::{Account, Counted};
 use crate::model::{Lifetime, Model};
 use crate::scheduler::{CallTurns, Permit};
 use crate::statistics::CacheCounts;
@@ -46,8 +46,9 @@ pub(super) fn compile(
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let bytes = constants(model);
-    // To look would read the constants now, which just-in-time compilation leaves to the first execution.
-    if options.just_in_time || bytes < LEAST_CONSTANTS {
+    // To look would read the constants now, which just-in-time compilation leaves to the first execution. What packed constants
+    // take is about what they take themselves: where there is no memory for so much, none is read.
+    if options.just_in_time || bytes < LEAST_CONSTANTS || !Account::of_thread().may_have(bytes) {
         return Ok((by.backend.compile(model, options, control)?, None));
     }
     let outline = Outline::new(model, options, &by.turns.check(control))?;
@@ -56,7 +57,7 @@ pub(super) fn compile(
     }
     let what = What { model, options, outline: &outline, control };
     let (uid, prefix) = (control.client, outline.prefix());
-    // What packed constants take is about what they take themselves. Operands may name the same bytes over and over.
+    // Operands may name the same bytes over and over.
     let store = by.store.filter(|(store, _)| bytes as u64 <= store.most_bytes());
     let is_stored = store.is_some_and(|(store, _)| store.has_like(uid, &prefix));
     let stored = store.filter(|_| is_stored);
@@ -219,7 +220,7 @@ mod tests {
     use super::super::tests::{model, turns};
     use super::*;
     use crate::backend::cpu::CpuBackend;
-    use crate::memory::{ClientSlice, Mapping};
+    use crate::memory::{Budget, ClientSlice, Mapping};
     use crate::model::{Constant, Operand};
     use crate::tensor::{OperandType, TensorInfo};
 
@@ -247,6 +248,28 @@ mod tests {
             };
             let (_, place) = compile(&by, true, what, &mut None, &Control::default()).unwrap();
             assert_eq!(place.is_some(), is_kept, "{times}");
+        }
+    }
+
+    #[test]
+    fn constants_that_their_client_has_no_memory_for_are_not_read() {
+        let budget = Budget::new(2 * LEAST_CONSTANTS as u64);
+        let _account = budget.on_account_of(0);
+        let (backend, (turns, _), control) = (CpuBackend::new(1).unwrap(), turns(), Control::default());
+        for (bytes, is_read) in [(LEAST_CONSTANTS, true), (LEAST_CONSTANTS + 1, false)] {
+            let (mut model, living) = (model(), Living::default());
+            model.main.operands.push(Operand {
+                extension: None,
+                info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[bytes as u32]),
+                lifetime: Lifetime::Constant(Constant::Client(ClientSlice::whole(Arc::new(
+                    Mapping::anonymous(bytes).unwrap(),
+                )))),
+            });
+            let by = By { backend: &backend, store: None, living: &living, turns: &turns };
+            let options = CompileOptions::default();
+            let _compiled = compile(&by, true, (&model, &options), &mut None, &control).unwrap();
+            let prefix = Outline::new(&model, &options, &control).unwrap().prefix();
+            assert_eq!(living.has_like(0, &prefix), is_read, "{bytes}");
         }
     }
 }

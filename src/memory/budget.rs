@@ -120,6 +120,11 @@ impl Account {
         self.client
     }
 
+    /// Whether it may ever have so many bytes at once.
+    pub fn may_have(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.budget.private().per_client()
+    }
+
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
     }
