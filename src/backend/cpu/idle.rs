@@ -121,8 +121,9 @@ mod tests {
 
     #[test]
     fn runs_that_wait_for_a_turn_have_no_frame() {
-        // Of one client there is room for one frame, not for two.
-        let budget = Budget::new(3 * BETWEEN);
+        // Of one client there is room for two frames, as one that was unused for a while may be on its way back, and not for
+        // one of each thread.
+        let budget = Budget::new(5 * BETWEEN);
         let _account = budget.on_account_of(1);
         let (program, turns) = (program(), Turns::new(1));
         let first = run(&program);
