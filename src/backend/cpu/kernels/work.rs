@@ -77,7 +77,7 @@ impl Work<'_> {
 
     /// Elements for each task of a kernel that spends so many picoseconds on each, besides what goes on with it, and moves so many
     /// bytes for it: all of them where handing them out takes longer than it saves, otherwise few enough that no thread
-    /// waits long for another, and that a task takes well under a millisecond.
+    /// waits long for another, and that a task takes well under a millisecond; and as many tasks for each thread.
     pub(super) fn per_task(self, elements: usize, picoseconds: usize, bytes: usize) -> usize {
         let after = self.then.map_or(0, |then| then.picoseconds);
         self.units_per_task(elements, picoseconds.saturating_add(after), bytes).next_multiple_of(256)
@@ -93,11 +93,16 @@ impl Work<'_> {
         }
         let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
         let alone = Duration::from_nanos((work / NANOSECOND) as u64);
-        let even = match self.team.threads_for(alone) {
+        let threads = self.team.threads_for(alone);
+        let even = match threads {
             1 => units,
             threads => units.div_ceil(4 * threads).max(at_most(1000)),
         };
-        even.min(at_most(250_000)).min(MOST_BYTES / bytes.max(1)).max(1)
+        let most = even.min(at_most(250_000)).min(MOST_BYTES / bytes.max(1)).max(1);
+        match units.div_ceil(most) {
+            tasks if tasks > threads => units.div_ceil(tasks.next_multiple_of(threads)),
+            _ => most,
+        }
     }
 
     /// Work may stop here. On the thread `owner`, which has the turn, it may also pass the turn on and wait for it; helpers

@@ -3,7 +3,7 @@
 use super::work::Work;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::Target;
-use crate::ops::{Interrupt, OpError};
+use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
@@ -44,6 +44,20 @@ fn the_owner_alone_yields_before_each_of_its_chunks() {
             let passed = interrupt.passed.into_inner();
             assert!(passed > 0 && by_owner.into_inner() == passed.min(most));
             assert_eq!(done.is_err(), passed > most);
+        }
+    }
+}
+
+#[test]
+fn threads_have_as_many_tasks_each() {
+    for threads in [2, 3] {
+        let pool = ThreadPool::new(threads).unwrap();
+        let work = Work::new(pool.team(threads), &NeverInterrupted);
+        // Few, and more that are bounded by their time and by their bytes.
+        for (units, picoseconds, bytes) in [(57_000, 1000, 0), (99_000, 100_000, 0), (9000, 20_000, 512)] {
+            let each = work.units_per_task(units, picoseconds, bytes);
+            let tasks = units.div_ceil(each);
+            assert!(tasks > threads && tasks.is_multiple_of(threads), "{tasks} tasks for {threads} threads");
         }
     }
 }

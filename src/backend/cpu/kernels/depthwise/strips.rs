@@ -4,7 +4,7 @@
 //! few pixels with many channels go in strips only: there convolutions share out their channels, and a band would read all
 //! weights again.
 
-use super::super::gemm::Outputs;
+use super::super::gemm::{even_part, Outputs};
 use super::super::Work;
 use crate::memory::Target;
 use crate::ops::conv::DepthwiseGeometry;
@@ -47,14 +47,16 @@ impl<'a, T: AnyBitPattern> Strip<'a, T> {
     }
 }
 
-/// The strips of an output.
+/// The strips of an output: bands of pixels that are about as high as each other, and as many for each thread, and strips of
+/// channels that are about as wide.
 struct Strips {
     pixels: usize,
-    /// Pixels of a band.
-    band: usize,
+    /// Pixels that a band has a multiple of.
+    unit: usize,
+    bands: usize,
     channels: usize,
-    /// Channels of a strip.
-    strip: usize,
+    /// Strips of a band.
+    strips: usize,
 }
 
 impl Strips {
@@ -72,37 +74,44 @@ impl Strips {
         let bytes = if work.then.is_some() { channels.saturating_mul(NEAR * element) } else { 0 };
         let after = work.then.map_or(0, |then| channels.saturating_mul(then.picoseconds));
         let picoseconds = picoseconds.saturating_add(after);
-        let (count, width) = (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output);
-        let band =
-            if count < width { count } else { count.div_ceil(width).next_multiple_of(together) * width };
-        let bands = pixels.div_ceil(band);
-        let whole = Strips { pixels, band, channels, strip: channels };
+        let (count, width, threads) =
+            (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output, work.team.threads());
+        let unit = if count < width { count } else { together * width };
+        let units = pixels.div_ceil(unit);
+        let bands = match units.div_ceil(count.div_ceil(unit)) {
+            bands if bands < threads => bands,
+            bands => bands.next_multiple_of(threads).min(units),
+        };
+        let whole = Strips { pixels, unit, bands, channels, strips: 1 };
         // A task copies its rows whole where channels have several outputs, and whole rows are gone on with at one go.
-        let is_whole = geometry.multiplier > 1 || (work.then.is_some() && bands >= 2 * work.team.threads());
+        let is_whole = geometry.multiplier > 1 || (work.then.is_some() && bands >= 2 * threads);
         if bands <= 1 || is_whole {
             return whole;
         }
         if pixels.saturating_mul(MANY) < channels {
             let each = work.units_per_task(channels, picoseconds.saturating_mul(pixels) / channels, 0);
-            return Strips { band: pixels, strip: each.next_multiple_of(CHANNELS), ..whole };
+            return Strips { bands: 1, ..whole }.of_strips(channels.div_ceil(each));
         }
-        let strips = (EACH * work.team.threads()).div_ceil(bands);
-        Strips { strip: channels.div_ceil(strips).next_multiple_of(CHANNELS), ..whole }
+        whole.of_strips((EACH * threads).div_ceil(bands))
     }
 
-    /// Strips of a band.
-    fn strips(&self) -> usize {
-        self.channels.div_ceil(self.strip)
+    /// So many strips of each band, as far as there are channels for them.
+    fn of_strips(self, strips: usize) -> Self {
+        Strips { strips: strips.clamp(1, self.channels.div_ceil(CHANNELS).max(1)), ..self }
     }
 
     fn count(&self) -> usize {
-        self.pixels.div_ceil(self.band) * self.strips()
+        self.bands * self.strips
     }
 
     /// Pixels and channels of a strip. Neighbours have the same band.
     fn part(&self, index: usize) -> (Range<usize>, Range<usize>) {
-        let (band, strip) = (index / self.strips() * self.band, index % self.strips() * self.strip);
-        (band..self.pixels.min(band + self.band), strip..self.channels.min(strip + self.strip))
+        let (band, strip) = (index / self.strips, index % self.strips);
+        let part = |all: usize, unit: usize, index: usize, count: usize| {
+            let units = even_part(all.div_ceil(unit), index, count);
+            all.min(units.start * unit)..all.min(units.end * unit)
+        };
+        (part(self.pixels, self.unit, band, self.bands), part(self.channels, CHANNELS, strip, self.strips))
     }
 }
 
@@ -137,10 +146,10 @@ mod tests {
 
     #[test]
     fn each_channel_of_each_pixel_is_in_one_strip() {
-        for (pixels, band, channels, strip) in
-            [(1, 1, 1, 1), (49, 49, 960, 128), (49, 14, 96, 64), (10, 3, 7, 64)]
+        for (pixels, unit, bands, channels, strips) in
+            [(1, 1, 1, 1, 1), (49, 49, 1, 960, 8), (49, 7, 4, 96, 2), (10, 3, 3, 7, 1), (784, 56, 14, 144, 3)]
         {
-            let strips = Strips { pixels, band, channels, strip };
+            let strips = Strips { pixels, unit, bands, channels, strips };
             let mut times = vec![0; pixels * channels];
             for (pixels, of_each) in (0..strips.count()).map(|i| strips.part(i)) {
                 pixels.for_each(|pixel| of_each.clone().for_each(|c| times[pixel * channels + c] += 1));

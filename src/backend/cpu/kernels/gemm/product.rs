@@ -30,8 +30,8 @@ pub enum Rows<T> {
 /// many tiles, the machine sees a row of outputs follow another at one distance, and fetches some more of them ahead, which
 /// are those of the next thread. It costs both as much as they write.
 const NEAR: usize = 1024;
-/// Products of a sum from which on tiles are looked up often without cost.
-const DEEP: usize = 64;
+/// Tiles of such a block: more of them, and a panel is looked up less often.
+const LOW: usize = 4;
 
 /// Products that take as long as to write a byte, whose page may be touched for the first time.
 const WRITTEN: usize = 8;
@@ -291,8 +291,7 @@ impl<F: Family> Product<F> {
                 None => image.pixels_per_block(first, micro.even, bytes),
             },
         };
-        let tiles = if self.packed.shape.segments * self.packed.padded < DEEP { 4 } else { 2 };
-        let most = if is_low && micro.room == 0 { most.min(micro.rows * tiles) } else { most };
+        let most = if is_low && micro.room == 0 { most.min(micro.rows * LOW) } else { most };
         let most = most.min(MAX_ROWS);
         let most = if most > micro.rows { most / micro.rows * micro.rows } else { most.max(1) };
         let even = left.div_ceil(left.div_ceil(most)).next_multiple_of(micro.rows);
