@@ -3,6 +3,7 @@
 //! - `control`: the terms of one compilation or run: deadline, cancellation, priority; `stop`: a flag that wakes
 //! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
+//! - `apart`: keeps those who compute on different cores
 //! - `call_turns`: turns for what is done on a call's own thread before
 //! - `copies`: long copies, by yield points
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
@@ -10,6 +11,7 @@
 //! - `errands`: what is done for clients on no thread that others need, as to close what they gave
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live; `caller`: whether who
 //!   called is there still
+//! - `cores`: which core a thread runs on
 //! - `slow_calls`: what calls that take long waited for
 //! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
 //! - `polling`: to look for what comes soon, rather than to sleep
@@ -18,6 +20,7 @@
 //!
 //! Nothing here knows what is computed, nor of binder.
 
+mod apart;
 #[cfg(test)]
 pub mod awake;
 mod call_turns;
@@ -25,6 +28,7 @@ mod caller;
 mod clock;
 mod control;
 mod copies;
+pub mod cores;
 mod demand;
 mod errands;
 mod life;

@@ -5,6 +5,7 @@
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
+use super::apart::Apart;
 use super::control::{self, Control};
 use super::demand::{Load, Priority};
 use super::{slow_calls, time_slices};
@@ -28,6 +29,8 @@ pub struct Turns {
     waiting: AtomicUsize,
     computing: AtomicUsize,
     cores: usize,
+    /// Where those compute who pass their turns on.
+    apart: Apart,
     /// Turns that one client may have at the same time.
     most_of_one: usize,
     /// What a turn is, for people.
@@ -98,6 +101,8 @@ struct Seat {
     began: AtomicI64,
     /// Its place in the line, while it stands there.
     place: AtomicI64,
+    /// Its place among those who compute, while it does.
+    among: AtomicUsize,
 }
 
 impl Client {
@@ -123,8 +128,8 @@ impl Client {
 
 impl Seat {
     fn new(client: u32, priority: Priority) -> Arc<Self> {
-        let (waited, granted, began, place) = Default::default();
-        Arc::new(Seat { client, priority, waited, granted, began, place })
+        let (waited, granted, began, place, among) = Default::default();
+        Arc::new(Seat { client, priority, waited, granted, began, place, among })
     }
 
     /// How long it has stood in line, in all. Time for which it computes is not waited for.
@@ -162,6 +167,7 @@ impl Turns {
             waiting: AtomicUsize::new(0),
             computing: AtomicUsize::new(0),
             cores: cores.max(1),
+            apart: Apart::new(cores.max(1)),
             most_of_one: most_of_one.max(1),
             epoch: Instant::now(),
         })
@@ -285,12 +291,14 @@ impl Turns {
         client.computing += 1;
         client.began += now;
         seat.began.store(now, Ordering::Relaxed);
+        seat.among.store(self.apart.take().unwrap_or(usize::MAX), Ordering::Relaxed);
         seat.granted.store(true, Ordering::Release);
     }
 
     /// Ends what `seat` computes: its core is free.
     fn end(&self, state: &mut State, seat: &Seat, now: i64) {
         seat.granted.store(false, Ordering::Relaxed);
+        self.apart.give(seat.among.load(Ordering::Relaxed));
         let began = seat.began.load(Ordering::Relaxed);
         if let Some(client) = state.get_mut(&seat.client) {
             client.computing -= 1;
@@ -373,6 +381,9 @@ impl control::Yield for Turn {
                 Some(_) => Ok(()),
                 None => self.wait(control),
             };
+        }
+        if turns.computing.load(Ordering::Relaxed) > 1 {
+            turns.apart.look(self.seat.among.load(Ordering::Relaxed));
         }
         if turns.waiting.load(Ordering::Relaxed) == 0 {
             return Ok(());

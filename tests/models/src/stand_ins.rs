@@ -63,7 +63,7 @@ pub mod memory {
 }
 
 pub mod scheduler {
-    pub use super::time_slices;
+    pub use super::{cores, time_slices};
 
     /// Nothing is recorded.
     #[derive(Clone)]
@@ -75,6 +75,33 @@ pub mod scheduler {
         }
 
         pub fn end(self) {}
+    }
+}
+
+/// Threads of a model have no cores.
+pub mod cores {
+    pub fn core() -> Option<usize> {
+        None
+    }
+
+    pub fn leave(_: Option<usize>) {}
+}
+
+pub mod apart {
+    pub struct Apart;
+
+    impl Apart {
+        pub fn new(_: usize) -> Self {
+            Apart
+        }
+
+        pub fn take(&self) -> Option<usize> {
+            None
+        }
+
+        pub fn give(&self, _: usize) {}
+
+        pub fn look(&self, _: usize) {}
     }
 }
 

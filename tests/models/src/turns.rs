@@ -1,7 +1,7 @@
 //! Turns at computing: no turn is given twice, none is lost, nobody who waits is forgotten.
 
 use crate::explore;
-use crate::stand_ins::{clock, recorder, slow_calls, time_slices, watcher};
+use crate::stand_ins::{apart, clock, recorder, slow_calls, time_slices, watcher};
 use control::{Control, Yield};
 use demand::{Load, Priority};
 use loom::cell::UnsafeCell;

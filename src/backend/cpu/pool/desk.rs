@@ -5,10 +5,9 @@
 //! has a line of memory in which all is that it needs to begin, and in which it counts what it has done. To take a chunk is all
 //! that it takes to join a call: the caller waits until all are done.
 
-use super::apart;
 use super::shares::first_of;
 use crate::memory::{Account, Entered};
-use crate::scheduler::Underway;
+use crate::scheduler::{cores, Underway};
 use crate::sync::atomic::{fence, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{thread, Condvar, Instant, Mutex};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -58,7 +57,7 @@ impl<'a> Call<'a> {
             threads,
             account: Account::of_thread(),
             underway,
-            core: apart::core(),
+            core: cores::core(),
             panicked: AtomicBool::new(false),
         }
     }
@@ -211,7 +210,8 @@ impl Desk {
             // SAFETY: a chunk was taken and is not done, so that the caller waits, who has the call and all that it names.
             let call = unsafe { &*self.shares[own].call.load(Ordering::Relaxed) };
             if joined.replace(number) != Some(number) {
-                apart::leave(call.core);
+                // It is of no use on the core on which its caller works along.
+                cores::leave(call.core);
                 // To count who has an account is a write where all threads come by: a worker keeps the one that it has, which is
                 // mostly the next call's, too.
                 if !call.account.is_entered() {

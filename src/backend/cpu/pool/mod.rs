@@ -4,7 +4,6 @@
 //!
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
-mod apart;
 mod desk;
 pub mod shares;
 

@@ -1,9 +1,10 @@
-//! Cores of threads: a worker is of no use on the core on which its caller works along.
+//! The cores that threads run on.
 //!
-//! A kernel likes to put a thread on the core of the one that woke it, which it expects to sleep soon. A caller does not: the two
-//! would take turns there for many milliseconds, while another core rests. It knows nothing of jobs.
+//! A kernel likes to put a thread on the core of the one that woke it, which it expects to sleep soon, or on the one that it ran on
+//! last, and leaves it there for a while whatever else comes up: two threads that compute then take turns on one core while another
+//! rests. It knows nothing of jobs.
 
-use nix::sched::{sched_getaffinity, sched_getcpu, sched_setaffinity};
+use nix::sched::{sched_getaffinity, sched_getcpu, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
 /// The core that this thread runs on, as far as that is known.
@@ -25,10 +26,24 @@ pub fn leave(theirs: Option<usize>) {
     let _ = cores.unset(theirs).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores));
 }
 
+/// Moves this thread to a core that the process may use and that none of `taken` is, and tells to which; it may go elsewhere from
+/// there. `None` if none is left, or the kernel does not do it.
+pub fn go_beside(taken: impl Iterator<Item = usize>) -> Option<usize> {
+    let this = Pid::from_raw(0);
+    let own = sched_getaffinity(this).ok()?;
+    let mut free = own;
+    for core in taken.filter(|&core| core < CpuSet::count()) {
+        free.unset(core).ok()?;
+    }
+    // The kernel refuses a set without a core.
+    sched_setaffinity(this, &free).ok()?;
+    let here = core();
+    sched_setaffinity(this, &own).ok().and(here)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sched::CpuSet;
 
     #[test]
     fn a_thread_leaves_the_core_of_another_and_no_other() {
@@ -55,5 +70,18 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_thread_goes_where_others_are_not_and_may_go_on_from_there() {
+        let (own, here) = (sched_getaffinity(Pid::from_raw(0)), core());
+        let (Ok(own), Some(here)) = (own, here) else {
+            eprintln!("skipped: the kernel does not say which cores there are");
+            return;
+        };
+        let others = (0..CpuSet::count()).filter(|&core| core != here && own.is_set(core).unwrap()).count();
+        assert_eq!(go_beside([here, usize::MAX].into_iter()).is_some_and(|new| new != here), others > 0);
+        assert_eq!(go_beside(0..CpuSet::count()), None, "they are on all of them");
+        assert_eq!(sched_getaffinity(Pid::from_raw(0)), Ok(own));
     }
 }
