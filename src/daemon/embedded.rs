@@ -5,10 +5,12 @@ use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::cpu::CpuBackend;
 use crate::backend::Backend;
 use crate::service::Driver;
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +81,10 @@ impl Drop for EmbeddedDaemon {
     }
 }
 
+/// How long a driver may take to close what it kept.
+const CLOSING: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A directory that nobody else may enter, removed when dropped.
 pub struct PrivateDirectory(PathBuf);
 
@@ -96,7 +102,7 @@ impl PrivateDirectory {
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(PrivateDirectory(path)),
                 // Left behind by a process of the same number.
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
+                Err(e) if e.kind() == ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
                 Err(source) => return Err(StartError::Directory { path, source }),
             }
         }
@@ -105,8 +111,35 @@ impl PrivateDirectory {
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
-        if let Err(why) = std::fs::remove_dir_all(&self.0) {
-            log::warn!("{} is left behind: {why}", self.0.display());
+        // A driver that kept something in it may write to that once more as its last connection ends.
+        let began = Instant::now();
+        while let Err(why) = std::fs::remove_dir_all(&self.0) {
+            if why.kind() != ErrorKind::DirectoryNotEmpty || began.elapsed() > CLOSING {
+                log::warn!("{} is left behind: {why}", self.0.display());
+                return;
+            }
+            std::thread::sleep(PAUSE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_removed_that_is_written_to_for_a_moment_more() {
+        let directory = PrivateDirectory::new().unwrap();
+        let path = directory.path().to_path_buf();
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || (0..).find(|i| std::fs::write(path.join(i.to_string()), b"more").is_err() || *i > 2000)
+        });
+        while std::fs::read_dir(&path).unwrap().next().is_none() {
+            std::thread::yield_now();
+        }
+        drop(directory);
+        writer.join().unwrap();
+        assert!(!path.exists());
     }
 }

@@ -110,9 +110,6 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     }
 
     let (_, first_run) = session.run(&inputs)?;
-    // Left to the first execution, nothing would be kept before it.
-    let kept = PrepareOptions { just_in_time: false, ..prepare };
-    let cache_load = preparation::from_cache(&session, &imported.model, &kept)?;
     let times = times(args, &mut session, &inputs)?;
     let mut figures = Figures {
         median_ms: percentile(&times, 50),
@@ -121,7 +118,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         import_ms: ms(import_time),
         compile_ms: ms(session.compile_time),
         first_run_ms: ms(first_run),
-        cache_load_ms: cache_load.map(ms),
+        cache_load_ms: None,
         store_load_ms: None,
         peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
         profile: None,
@@ -132,7 +129,12 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     let recording = had(recording, &mut fault).flatten();
     let is_of_processor = had(profile::is_of_processor(session.driver()), &mut fault).unwrap_or(false);
     // What is measured from here on has the machine to itself.
-    drop(session);
+    let driver = session.into_driver();
+    // Left to the first execution, nothing would be kept before it.
+    let kept = PrepareOptions { just_in_time: false, ..prepare };
+    let load = had(preparation::from_cache(&driver, &imported.model, &kept), &mut fault);
+    figures.cache_load_ms = load.flatten().map(ms);
+    drop(driver);
     if let Some(recording) = &recording {
         let peaks = || is_of_processor.then(|| profile::peaks(threads)).flatten();
         figures.profile = args.profile.then(|| Profile::new(recording, &imported, peaks()));

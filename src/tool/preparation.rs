@@ -5,12 +5,14 @@ use super::error::ToolError;
 use super::run::{session::Session, values};
 use crate::aidl::{Model, Operand, OperandLifeTime, BYTE_SIZE_OF_CACHE_TOKEN};
 use crate::cache::Store;
-use crate::client::{cache_files, CacheFiles, ClientError, PrepareOptions};
+use crate::client::{cache_files, CacheFiles, ClientError, Driver, PrepareOptions};
 use crate::compiler::LEAST_CONSTANTS;
 use crate::daemon::embedded::PrivateDirectory;
 use crate::tflite::Imported;
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::unistd::Uid;
+use serde_json::Value;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Loads that a load's time is the median of.
@@ -19,14 +21,16 @@ const LOADS: usize = 5;
 /// How long a driver may take in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long models may take to go.
+const GOING: Duration = Duration::from_millis(500);
 
-/// How long it takes to load the model from files that the driver of `session` has filled; `None` if it does not cache.
+/// How long it takes to load the model, of which none is prepared, from files that the driver has filled; `None` if it does not
+/// cache.
 pub fn from_cache(
-    session: &Session,
+    driver: &Driver,
     model: &Model,
     prepare: &PrepareOptions,
 ) -> Result<Option<Duration>, ToolError> {
-    let driver = session.driver();
     let needed = cache_files::wanted(driver)?;
     if (needed.numModelCache, needed.numDataCache) == (0, 0) {
         return Ok(None);
@@ -42,7 +46,7 @@ pub fn from_cache(
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
     driver.prepare_into(model, &files, prepare)?;
-    median_time(|| driver.prepare_from(&files)).map(Some)
+    median_time(driver, || driver.prepare_from(&files)).map(Some)
 }
 
 /// How long it takes to prepare the model again where a driver has it in its own store; `None` if it keeps none such.
@@ -68,13 +72,15 @@ pub fn from_store(
         }
         std::thread::sleep(PAUSE);
     }
-    median_time(|| session.driver().prepare(model, prepare)).map(Some)
+    let driver = session.into_driver();
+    median_time(&driver, || driver.prepare(model, prepare)).map(Some)
 }
 
-/// How long `work` takes.
-fn median_time<T>(work: impl Fn() -> Result<T, ClientError>) -> Result<Duration, ToolError> {
+/// How long `work` takes, which prepares a model.
+fn median_time<T>(driver: &Driver, work: impl Fn() -> Result<T, ClientError>) -> Result<Duration, ToolError> {
     let mut times = [Duration::ZERO; LOADS];
     for time in &mut times {
+        await_none(driver)?;
         let start = Instant::now();
         let done = work()?;
         *time = start.elapsed();
@@ -82,6 +88,22 @@ fn median_time<T>(work: impl Fn() -> Result<T, ClientError>) -> Result<Duration,
     }
     times.sort();
     Ok(times[LOADS / 2])
+}
+
+/// Waits, not for long, until the driver has no prepared model of this user: one that is alive is shared, and not loaded.
+fn await_none(driver: &Driver) -> Result<(), ToolError> {
+    let Some(diagnostics) = driver.diagnostics()? else { return Ok(()) };
+    let (start, user) = (Instant::now(), Uid::current().as_raw());
+    while start.elapsed() < GOING {
+        let status: Value = serde_json::from_str(&diagnostics.status()?).unwrap_or_default();
+        let clients = status["clients"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut own = clients.iter().filter(|client| client["uid"] == user);
+        if own.all(|client| client["prepared_models"] == 0) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// Bytes of constants.

@@ -81,6 +81,11 @@ impl Session {
         self.session.driver()
     }
 
+    /// What it was connected to; its model goes.
+    pub fn into_driver(self) -> Arc<Driver> {
+        self.session.driver().clone()
+    }
+
     /// The model that it runs.
     pub fn prepared(&self) -> &PreparedModel {
         self.session.prepared()
