@@ -5,6 +5,7 @@
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
 //! - `apart`: keeps those who compute on different cores
 //! - `call_turns`: turns for what is done on a call's own thread before
+//! - `computing`: by which turn a thread computes
 //! - `copies`: long copies, by yield points
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `waiting`: threads that sleep until something has changed
@@ -26,6 +27,7 @@ pub mod awake;
 mod call_turns;
 mod caller;
 mod clock;
+mod computing;
 mod control;
 mod copies;
 pub mod cores;
@@ -50,6 +52,7 @@ pub use crate::quota::{Exhausted, Permit, Quota};
 pub use call_turns::{was_read, CallTurns};
 pub use caller::{caller_gone, serves};
 pub use clock::boottime_ns;
+pub use computing::{lend_turn, Computing};
 pub use control::{Control, Held, Holds, Yield};
 pub use copies::{Copier, CopyError, STRETCH};
 pub use demand::{Load, Priority};

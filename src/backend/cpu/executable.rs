@@ -81,7 +81,7 @@ impl CpuExecutable {
         let _account = control.on_account();
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
         let control = cores.take_turn(control)?;
-        let _long = time_slices::long_later();
+        let (_long, _computes) = (time_slices::long_later(), control.computes());
         let program = if options.just_in_time {
             OnDemand::of(CountedModel::new(model.to_private(&control)?, &control)?)
         } else {
@@ -99,7 +99,7 @@ impl CpuExecutable {
     ) -> Result<Self, BackendError> {
         let _account = control.on_account();
         let control = cores.take_turn(control)?;
-        let _long = time_slices::long_later();
+        let (_long, _computes) = (time_slices::long_later(), control.computes());
         // Reading the files may have taken long.
         control.yield_point()?;
         let program = Program::load(saved, options.preference, cores.pool.clone(), &control)?;
@@ -151,7 +151,7 @@ impl Executable for CpuExecutable {
         let Some(program) = self.program.get() else { return Ok(None) };
         let _account = control.on_account();
         let control = self.cores.take_turn(control)?;
-        let _long = time_slices::long_later();
+        let (_long, _computes) = (time_slices::long_later(), control.computes());
         Ok(Some(program.artifact(&control)?))
     }
 
@@ -197,7 +197,7 @@ impl CpuBinding {
 
     /// Executes on this thread, which has a turn.
     fn compute(&self, held: Held, control: &Control) -> Result<Outcome, BackendError> {
-        let started = Instant::now();
+        let (started, _computes) = (Instant::now(), control.computes());
         let underway = control.recorder.as_ref().map(|recorder| Underway::begin(recorder, Activity::Run));
         let CpuExecutable { cores, options, .. } = &*self.executable;
         let program = self.executable.program(control)?;

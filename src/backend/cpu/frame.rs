@@ -133,13 +133,18 @@ impl Frame {
 
     /// Frees all of it, without the turn where that is much.
     pub fn free(self, interrupt: &dyn Interrupt) -> Result<(), OpError> {
-        let values = (self.dynamic.len() as u64).saturating_mul(size_of::<Option<Tensor>>() as u64);
-        if self.size().saturating_add(values) <= FREED_AT_ONCE {
+        if self.is_freed_at_once() {
             return Ok(());
         }
         interrupt.before_waiting();
         drop(self);
         interrupt.yield_point()
+    }
+
+    /// Whether to free it keeps others from nothing noticeably.
+    pub fn is_freed_at_once(&self) -> bool {
+        let values = (self.dynamic.len() as u64).saturating_mul(size_of::<Option<Tensor>>() as u64);
+        self.size().saturating_add(values) <= FREED_AT_ONCE
     }
 
     /// The part of the arena where value `v` lives in this run.

@@ -2,6 +2,7 @@
 
 use super::frame::Frame;
 use crate::memory::{note_idle, Keeper};
+use crate::scheduler::lend_turn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Frames kept for the next run: more than this many runs at once allocate their own.
@@ -29,12 +30,12 @@ impl IdleFrames {
         self.lock().frames.pop().map(|idle| idle.frame)
     }
 
-    /// Keeps a frame for the next run, if there are not too many already.
-    pub fn keep(self: &Arc<Self>, frame: Frame) {
+    /// Keeps a frame for the next run. It is given back if there are too many already: to free it may take long.
+    #[must_use]
+    pub fn keep(self: &Arc<Self>, frame: Frame) -> Option<Frame> {
         let mut kept = self.lock();
         if kept.frames.len() >= MOST {
-            drop(kept); // the frame is not freed under the lock
-            return;
+            return Some(frame);
         }
         kept.frames.push(Idle { frame, is_old: false });
         if !std::mem::replace(&mut kept.is_noted, true) {
@@ -45,6 +46,7 @@ impl IdleFrames {
                 self.lock().is_noted = false;
             }
         }
+        None
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -72,20 +74,25 @@ impl Keeper for IdleFrames {
 
     fn free_of(&self, client: u32) {
         let freed = self.lock().without(|idle| idle.frame.client == client);
+        if !freed.iter().all(|idle| idle.frame.is_freed_at_once()) {
+            lend_turn(); // whoever is refused memory may compute
+        }
         drop(freed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::MAX_RUN_BYTES;
     use super::super::program::Program;
     use super::super::samples::{compile, f32_info, run, run_by, Build};
+    use super::*;
     use crate::backend::{Control, Priority};
     use crate::memory::{Budget, Counted};
-    use crate::ops::OperationType;
-    use crate::scheduler::Turns;
+    use crate::ops::{NeverInterrupted, OpError, OperationType};
+    use crate::scheduler::{Turns, Yield};
     use crate::tensor::{OperandType, TensorInfo};
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
     const MIB: u64 = 1 << 20;
@@ -138,6 +145,49 @@ mod tests {
             };
             (0..4).for_each(|_| drop(scope.spawn(runs)));
         });
+    }
+
+    #[derive(Debug, Default)]
+    struct Lends(AtomicUsize);
+
+    impl Yield for Lends {
+        fn pass(&self, _: &Control) -> Result<(), OpError> {
+            Ok(())
+        }
+
+        fn threads(&self) -> usize {
+            1
+        }
+
+        fn lend(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_computes_has_no_turn_while_a_large_frame_is_freed() {
+        let budget = Budget::new(4 * BETWEEN);
+        let _account = budget.on_account_of(1);
+        let (program, lends) = (program(), Arc::<Lends>::default());
+        let control = Control { turn: Some(lends.clone()), ..Control::default() };
+        for lent in [1, 1, 2] {
+            run(&program);
+            let computes = (lent != lends.0.load(Ordering::Relaxed)).then(|| control.computes());
+            assert!(Counted::take((2 * BETWEEN - 8 * MIB) as usize).is_some(), "the frame is in the way");
+            drop(computes);
+            assert_eq!(lends.0.load(Ordering::Relaxed), lent);
+        }
+    }
+
+    #[test]
+    fn a_frame_too_many_is_given_back_to_who_can_free_it_without_a_turn() {
+        let budget = Budget::new(1024 * MIB);
+        let _account = budget.on_account_of(1);
+        let (program, idle) = (program(), Arc::<IdleFrames>::default());
+        let frame = || Frame::new(&program.routines()[0], MAX_RUN_BYTES, &NeverInterrupted).unwrap();
+        assert!((0..MOST).all(|_| idle.keep(frame()).is_none()));
+        let given_back = idle.keep(frame()).expect("there are too many");
+        assert!(given_back.size() >= BETWEEN);
     }
 
     #[test]

@@ -212,8 +212,9 @@ impl Program {
         let ran = machine.run_main(&mut frame, held);
         frame.clear(control);
         // Before others compute: the next run of this model would make one of its own.
-        self.idle.keep(frame);
+        let freed = self.idle.keep(frame).map_or(Ok(()), |frame| frame.free(control));
         let (shapes, held) = ran?;
+        freed?;
         held.let_go(control)?;
         // What has vanished meanwhile was taken for zeroes.
         self.check_data()?;

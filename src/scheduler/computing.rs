@@ -1,0 +1,41 @@
+//! By which turn a thread computes: for what it comes upon that takes long and is no computing, as to free large memory.
+//!
+//! It must not know what is computed.
+
+use super::control::{Control, Yield};
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+thread_local! {
+    static TURN: RefCell<Option<Arc<dyn Yield>>> = const { RefCell::new(None) };
+}
+
+/// See [`Control::computes`].
+#[must_use]
+pub struct Computing {
+    before: Option<Arc<dyn Yield>>,
+    /// It is the thread's own.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Control {
+    /// Says that the calling thread computes by this turn, until what this gives is dropped.
+    pub fn computes(&self) -> Computing {
+        let before = TURN.try_with(|turn| turn.replace(self.turn.clone())).ok().flatten();
+        Computing { before, _not_send: PhantomData }
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        let _ = TURN.try_with(|turn| turn.replace(before)); // a thread that ends computes nothing
+    }
+}
+
+/// Gives back the turn by which the calling thread computes, if there is one: it has it again from its next yield point on.
+pub fn lend_turn() {
+    let turn = TURN.try_with(|turn| turn.borrow().clone()).ok().flatten();
+    turn.iter().for_each(|turn| turn.lend());
+}
