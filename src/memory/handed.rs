@@ -39,22 +39,31 @@ pub fn seal(file: &File, constant: bool) -> Result<()> {
 /// Sends a message with some descriptors over a socket that keeps messages apart. It waits for nobody: an error of the
 /// kind `WouldBlock` where the other side has too many unread.
 pub fn send(socket: BorrowedFd, message: &[u8], files: &[BorrowedFd]) -> Result<()> {
+    send_with_body(socket, &[], message, files)
+}
+
+/// The same of a message that begins with `head`, which must be short: this goes through the socket in any case, for the other
+/// side to know what the rest is before it has read that.
+pub fn send_with_body(socket: BorrowedFd, head: &[u8], body: &[u8], files: &[BorrowedFd]) -> Result<()> {
+    if head.len() > INLINE {
+        return Err(Error::new(ErrorKind::InvalidInput, "a message whose head is too long"));
+    }
     let mut fds: Vec<RawFd> = files.iter().map(|fd| fd.as_raw_fd()).collect();
-    let body;
-    let (form, inline) = match message.len() > INLINE {
-        false => ([0], message),
+    let file;
+    let (form, inline) = match body.len() > INLINE - head.len() {
+        false => ([0], body),
         true => {
-            let file = unnamed_file(0)?;
-            file.write_all_at(message, 0)?;
-            seal(&file, true)?;
-            body = file;
-            fds.insert(0, body.as_raw_fd());
+            let long = unnamed_file(0)?;
+            long.write_all_at(body, 0)?;
+            seal(&long, true)?;
+            file = long;
+            fds.insert(0, file.as_raw_fd());
             ([1], &[][..])
         }
     };
     let rights = [ControlMessage::ScmRights(&fds)];
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
-    let parts = [IoSlice::new(&form), IoSlice::new(inline)];
+    let parts = [IoSlice::new(&form), IoSlice::new(head), IoSlice::new(inline)];
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     sendmsg::<()>(socket.as_raw_fd(), &parts, rights, flags, None)?;
     Ok(())
@@ -73,10 +82,10 @@ pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option
     }
 }
 
-/// A message that has come in: its bytes, or the file that has them, unread.
+/// A message that has come in: its bytes, or its head and the file that has the rest, unread.
 pub enum Message {
     Here(Vec<u8>),
-    InFile(File),
+    InFile(Vec<u8>, File),
 }
 
 impl Message {
@@ -84,7 +93,8 @@ impl Message {
     pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
         match self {
             Message::Here(bytes) => bytes.first_chunk().copied(),
-            Message::InFile(file) => {
+            Message::InFile(head, _) if !head.is_empty() => head.first_chunk().copied(),
+            Message::InFile(_, file) => {
                 check_sealed(file).ok()?;
                 let mut bytes = [0; N];
                 file.read_exact_at(&mut bytes, 0).ok()?;
@@ -97,7 +107,7 @@ impl Message {
     pub fn bytes(self, most: u64) -> Result<Vec<u8>> {
         match self {
             Message::Here(bytes) => Ok(bytes),
-            Message::InFile(file) => contents(&file, most),
+            Message::InFile(head, file) => contents(head, &file, most),
         }
     }
 }
@@ -125,9 +135,9 @@ pub fn receive_unread(socket: BorrowedFd, now: bool) -> Result<Option<(Message, 
         None => Ok(None),
         Some(_) if cut => nonsense("a message that is too long"),
         Some((0, message)) => Ok(Some((Message::Here(message.to_vec()), files))),
-        Some((1, [])) if !files.is_empty() => {
+        Some((1, head)) if !files.is_empty() => {
             let body = File::from(files.remove(0));
-            Ok(Some((Message::InFile(body), files)))
+            Ok(Some((Message::InFile(head.to_vec(), body), files)))
         }
         Some(_) => nonsense("a message in a form that there is not"),
     }
@@ -157,17 +167,17 @@ fn check_sealed(file: &File) -> Result<()> {
     }
 }
 
-/// The bytes of a file that another process has sealed.
-fn contents(file: &File, most: u64) -> Result<Vec<u8>> {
+/// `head` and the bytes of a file that another process has sealed.
+fn contents(head: Vec<u8>, file: &File, most: u64) -> Result<Vec<u8>> {
     check_sealed(file)?;
     let len = file.metadata()?.len();
     if len > most {
         return Err(Error::new(ErrorKind::InvalidData, "a message that is too long"));
     }
-    let mut bytes = Vec::new();
+    let (start, mut bytes) = (head.len(), head);
     bytes.try_reserve_exact(len as usize).map_err(|_| Error::from(ErrorKind::OutOfMemory))?;
-    bytes.resize(len as usize, 0);
-    file.read_exact_at(&mut bytes, 0)?;
+    bytes.resize(start + len as usize, 0);
+    file.read_exact_at(&mut bytes[start..], 0)?;
     Ok(bytes)
 }
 
@@ -198,6 +208,20 @@ mod tests {
         }
         let would_block = receive(theirs.as_fd(), true).unwrap_err().kind();
         assert_eq!(would_block, ErrorKind::WouldBlock);
+        let head: Vec<u8> = (100..200).collect();
+        for len in [0, INLINE - head.len(), INLINE - head.len() + 1, 1 << 20] {
+            let (body, files) = (vec![7; len], [file.as_fd()]);
+            let send = || send_with_body(ours.as_fd(), &head, &body, &files).unwrap();
+            send();
+            let (unread, files) = receive_unread(theirs.as_fd(), false).unwrap().unwrap();
+            assert_eq!((unread.first(), files.len()), (head.first_chunk::<8>().copied(), 1), "{len}");
+            let is_long = head.len() + len > INLINE;
+            assert!(matches!(unread, Message::InFile(ref told, _) if told == &head) == is_long);
+            send();
+            let (bytes, _) = receive(theirs.as_fd(), false).unwrap().unwrap();
+            assert!(bytes == [&head[..], &body].concat());
+        }
+        assert!(send_with_body(ours.as_fd(), &[0; INLINE + 1], &[], &[]).is_err());
         drop(ours);
         assert!(receive(theirs.as_fd(), false).unwrap().is_none());
     }

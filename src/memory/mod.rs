@@ -56,7 +56,9 @@ pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
 pub use file::has_sync_file_failed;
 pub use guard::losses as losses_of_memory;
-pub use handed::{receive, receive_unread, receive_within, seal, send, unnamed_file, Message};
+pub use handed::{
+    receive, receive_unread, receive_within, seal, send, send_with_body, unnamed_file, Message,
+};
 pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
