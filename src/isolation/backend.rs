@@ -1,12 +1,11 @@
 //! What the driver sees: a backend like any other, which has the real one in another process do everything.
 
 use super::binding::Shares;
-use super::codec::Blob;
 use super::constants::{constant_file, not_copied, Part};
 use super::executable;
-use super::instance::{ask_any, Made, Recipe};
+use super::instance::{ask_any, count, Made, Recipe};
 use super::memory::Lent;
-use super::message::{Answer, Order, Source, Terms};
+use super::message::{Answer, Order, Source, Terms, With};
 use super::model::{pack, Packed};
 use super::supervisor::{MakeCommand, Supervisor};
 use crate::backend::{
@@ -55,13 +54,11 @@ impl Isolated {
     /// client holds too much.
     fn prepare(
         &self,
-        (source, files): (Source, Vec<File>),
+        recipe: Recipe,
         counted: Counted,
-        options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        let permit = self.shares.lent.take(control.client, files.len() as u64);
-        let recipe = Recipe::new(source, files, *options);
+        let permit = self.shares.lent.take(control.client, recipe.files.len() as u64);
         let (instance, interface) = recipe.prepare(&self.supervisor, control)?;
         let kept = permit.ok().map(|permit| (recipe, permit));
         // The process has the data, kept here or not.
@@ -69,10 +66,6 @@ impl Isolated {
         let (shares, files) = (self.shares.clone(), self.supervisor.info().cache_files);
         Ok(Arc::new(executable::Isolated { made, shares, files }))
     }
-}
-
-fn count(bytes: usize) -> Result<Counted, BackendError> {
-    Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))
 }
 
 impl Backend for Isolated {
@@ -88,12 +81,10 @@ impl Backend for Isolated {
         let control = Control { client: client_of_thread(), deadline_ns, ..control.clone() };
         let asked = || {
             let (packed, _counted) = pack(model, count, &self.shares.turns.check(&control))?;
-            let order = |call| {
-                let (model, terms) = (packed.bytes.clone(), Terms::of(&control));
-                Order::Support { call, model, terms }
-            };
+            let order = |call| Order::Support { call, terms: Terms::of(&control) };
             let files: Vec<_> = packed.constants.iter().map(AsFd::as_fd).collect();
-            let (life, answer) = ask_any(&self.supervisor, &order, &files, &control)?;
+            let with = With { body: &packed.bytes, files: &files };
+            let (life, answer) = ask_any(&self.supervisor, &order, with, &control)?;
             match answer {
                 Answer::Support(verdicts) if verdicts.len() == expected => Ok(verdicts),
                 _ => Err(life.condemn("it does not say which operations it takes")),
@@ -110,9 +101,10 @@ impl Backend for Isolated {
     ) -> Result<Arc<dyn Executable>, BackendError> {
         let _account = control.on_account();
         let turn = self.shares.turns.check(control);
-        let (Packed { bytes, constants }, counted) = pack(model, count, &turn)?;
+        let (Packed { bytes: body, constants }, counted) = pack(model, count, &turn)?;
         drop(turn); // what follows waits for the process
-        self.prepare((Source::Model(bytes), constants.into_iter().collect()), counted, options, control)
+        let (files, options) = (constants.into_iter().collect(), *options);
+        self.prepare(Recipe { source: Source::Model, body, files, options }, counted, control)
     }
 
     fn load(
@@ -123,8 +115,8 @@ impl Backend for Isolated {
     ) -> Result<Arc<dyn Executable>, BackendError> {
         let _account = control.on_account();
         let lens: Vec<usize> = saved.data.iter().map(|data| data.len()).collect();
-        let models = saved.models.iter().map(Vec::len);
-        let counted = count(lens.iter().copied().chain(models).fold(0, usize::saturating_add))?;
+        let models: Vec<usize> = saved.models.iter().map(Vec::len).collect();
+        let counted = count(lens.iter().chain(&models).copied().fold(0, usize::saturating_add))?;
         let turn = self.shares.turns.check(control);
         let mut copier = Copier::new(&turn);
         let mut file = |mapping: &Arc<Mapping>| {
@@ -134,8 +126,9 @@ impl Backend for Isolated {
         let files: Result<Vec<File>, _> = saved.data.iter().map(&mut file).collect();
         let files = files.map_err(not_copied("a data cache"))?;
         drop(turn); // what follows waits for the process
-        let source = Source::Saved { models: saved.models.into_iter().map(Blob).collect(), data: lens };
-        self.prepare((source, files), counted, options, control)
+        let (source, options) = (Source::Saved { models, data: lens }, *options);
+        let body = saved.models.into_iter().reduce(|all, next| [all, next].concat()).unwrap_or_default();
+        self.prepare(Recipe { source, body, files, options }, counted, control)
     }
 
     /// `None` for what cannot be lent: the driver maps it then, and finds the words for its client where that fails.

@@ -1,11 +1,11 @@
 //! An execution in the backend's process: its memory is lent, or copied to and from some that is.
 
-use super::codec::{to_bytes, Blob};
+use super::codec::to_bytes;
 use super::constants::not_copied;
-use super::instance::{lock, Instance, Made};
+use super::instance::{count, lock, Instance, Made};
 use super::life::{new_number, Life, Said, FULL, NOT_AT_ALL};
 use super::memory::Lent;
-use super::message::{self, Answer, Order, Terms};
+use super::message::{self, Answer, Order, Terms, With};
 use crate::backend::{
     pend, Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape, Pending,
     Request, Submission,
@@ -24,11 +24,15 @@ use std::time::Duration;
 const ALIGNMENT: usize = 64;
 /// So many arguments and memories are written down without a turn.
 const FEW: usize = 1000;
+/// What is to be executed is not counted while it goes over where it has no more bytes.
+const FEW_BYTES: usize = 4 << 10;
 
 /// A compiled model with the memory of its arguments.
 pub struct Bound {
     made: Arc<Made>,
-    arguments: Arguments,
+    request: Arc<Request>,
+    pools: Arc<[Option<Memory>]>,
+    reused: bool,
     /// The arguments as the process is told of them. It is `None` if something has to be copied: each run then makes its own.
     lending: Option<Arc<Lending>>,
     shares: Shares,
@@ -64,11 +68,11 @@ pub struct Shares {
     pub replies: Arc<Errands>,
 }
 
-/// Arguments in the form that the process gets.
+/// Arguments in the form that the process gets: those of the binding where nothing is copied, as there may be very many.
 struct Lending {
-    request: Request,
+    request: Arc<Request>,
     /// What is lent: of these, only that which is `Some`.
-    memories: Vec<Option<Memory>>,
+    memories: Arc<[Option<Memory>]>,
     copies: Option<Copies>,
 }
 
@@ -83,20 +87,25 @@ struct Copies {
 
 impl Bound {
     pub fn new(made: &Arc<Made>, arguments: Arguments, shares: &Shares) -> Result<Self, BackendError> {
-        let Arguments { request, pools, reused } = &arguments;
+        let Arguments { request, pools, reused } = arguments;
+        let (mut request, mut pools) = (Arc::new(request), Arc::<[_]>::from(pools));
         let is_mapped =
             |argument: &Argument| matches!(pools.get(argument.pool), Some(Some(Memory::Mapped(_))));
         let lending = if !request.inputs.iter().chain(&request.outputs).flatten().any(is_mapped) {
             Some(Lending { request: request.clone(), memories: pools.clone(), copies: None })
-        } else if *reused {
+        } else if reused {
             let permit = shares.lent.take(client_of_thread(), 1).ok();
-            permit.map(|permit| Lending::copying(&arguments, permit)).transpose()?
+            permit.map(|permit| Lending::copying(&request, &pools, permit)).transpose()?
         } else {
             None
         };
+        if let Some(lending) = &lending {
+            // As they are told: what came is not kept beside that.
+            (request, pools) = (lending.request.clone(), lending.memories.clone());
+        }
         let (made, lending, shares) = (made.clone(), lending.map(Arc::new), shares.clone());
         let (room, kept, under_way) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Ok(Bound { made, arguments, lending, shares, room, kept, under_way })
+        Ok(Bound { made, request, pools, reused, lending, shares, room, kept, under_way })
     }
 
     /// What a run lends that copies for itself only: it waits until there is `room`, if it has none yet.
@@ -113,7 +122,7 @@ impl Bound {
                 self.shares.waiting.until(control, take)?
             }
         };
-        Lending::copying(&self.arguments, permit).map(Arc::new)
+        Lending::copying(&self.request, &self.pools, permit).map(Arc::new)
     }
 
     /// Lets one execution use what is lent: from before its inputs are copied until the process is done with it.
@@ -136,11 +145,11 @@ impl Bound {
         patience: Duration,
     ) -> Result<Pending, BackendError> {
         let life = &instance.life;
-        let mut keep = None;
+        let (mut keep, mut counted) = (None, None);
         let what = match self.kept_by(life) {
             Some(number) => to_bytes(&message::Bound::Again(number)),
             None => {
-                let reused = self.arguments.reused && self.lending.is_some();
+                let reused = self.reused && self.lending.is_some();
                 keep = reused.then(new_number);
                 let lend = |memory: &Option<Memory>| match memory {
                     Some(Memory::Device(device)) => {
@@ -157,7 +166,13 @@ impl Bound {
                     turn.yield_point()?;
                 }
                 let (executable, request) = (instance.number, lending.request.clone());
-                to_bytes(&message::Bound::New { keep, executable, request, memories, reused })
+                let what = to_bytes(&message::Bound::New { keep, executable, request, memories, reused });
+                if what.len() > FEW_BYTES {
+                    let _account = control.on_account();
+                    // As it is, and in the file that it goes over in.
+                    counted = Some(count(what.len().saturating_mul(2))?);
+                }
+                what
             }
         };
         let (completer, pending) = Pending::promised();
@@ -173,7 +188,7 @@ impl Bound {
                 if let Some((recorder, noted)) = recorder.zip(noted) {
                     recorder.add(noted);
                 }
-                drop((claimed, lent, bound, held)); // before anybody hears of the end
+                drop((claimed, lent, bound, held, counted)); // before anybody hears of the end
                 completer.complete(outcome);
             };
             match is_long {
@@ -181,8 +196,9 @@ impl Bound {
                 false => end(),
             }
         };
-        let (what, terms) = (Blob(what), Terms::of(control));
-        let call = life.ask(|call| Order::Run { call, what, terms }, &[], patience, Box::new(end))?;
+        let terms = Terms::of(control);
+        let with = With { body: &what, files: &[] };
+        let call = life.ask(|call| Order::Run { call, terms }, with, patience, Box::new(end))?;
         let (life, control) = (Arc::downgrade(life), control.clone());
         let cancel = move || {
             if let Some(life) = life.upgrade() {
@@ -242,7 +258,7 @@ impl Bound {
     /// Whether outputs can be what the process says.
     fn fits(&self, outcome: &Outcome) -> bool {
         let infos = &self.made.interface.outputs;
-        let outputs = infos.iter().zip(&self.arguments.request.outputs).zip(&outcome.outputs);
+        let outputs = infos.iter().zip(&self.request.outputs).zip(&outcome.outputs);
         outcome.outputs.len() == infos.len()
             && outputs.clone().all(|((info, argument), output)| {
                 let room = argument.as_ref().map_or(usize::MAX, |argument| argument.length);
@@ -256,15 +272,20 @@ impl Bound {
 impl Lending {
     /// Whether to write it down takes long.
     fn is_long(&self) -> bool {
-        let Request { inputs, outputs } = &self.request;
+        let Request { inputs, outputs } = &*self.request;
         inputs.len().saturating_add(outputs.len()).saturating_add(self.memories.len()) > FEW
     }
 
     /// These arguments, with a place for each that is mapped in one memory that is lent.
-    fn copying(arguments: &Arguments, permit: Permit) -> Result<Self, BackendError> {
-        let Arguments { mut request, pools: mut memories, .. } = arguments.clone();
+    fn copying(request: &Request, pools: &[Option<Memory>], permit: Permit) -> Result<Self, BackendError> {
         let is_mapped =
-            |argument: &Argument| matches!(memories.get(argument.pool), Some(Some(Memory::Mapped(_))));
+            |argument: &Argument| matches!(pools.get(argument.pool), Some(Some(Memory::Mapped(_))));
+        // The request is written down once more, with where arguments are copied.
+        let arguments = request.inputs.iter().chain(&request.outputs).flatten();
+        let copies = arguments.filter(|argument| is_mapped(argument)).count();
+        let described = copies.saturating_mul(size_of::<(usize, ClientSlice, ClientSlice)>());
+        let mut counted = count(described.saturating_add(request.footprint()))?;
+        let mut request = request.clone();
         let Request { inputs, outputs } = &mut request;
         let inputs = inputs.iter_mut().map(|input| (None, input));
         let outputs = outputs.iter_mut().enumerate().map(|(i, output)| (Some(i), output));
@@ -272,13 +293,13 @@ impl Lending {
         let copied: Vec<_> = given.filter(|(_, argument)| is_mapped(argument)).collect();
         let room = |len: usize| len.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         let len = copied.iter().fold(0usize, |sum, (_, argument)| sum.saturating_add(room(argument.length)));
-        let counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
+        counted.raise(len).ok_or(BackendError::OutOfMemory(len))?;
         let place = Arc::new(Lent::buffer(len.max(1), permit).map_err(of_arguments)?);
         let whole = place.slice();
         let (mut into, mut out_of, mut start) = (Vec::new(), Vec::new(), 0);
-        let pool = memories.len();
+        let pool = pools.len();
         for (output, argument) in copied {
-            let Some(Some(Memory::Mapped(mapping))) = memories.get(argument.pool) else { continue };
+            let Some(Some(Memory::Mapped(mapping))) = pools.get(argument.pool) else { continue };
             let theirs =
                 ClientSlice::new(mapping.clone(), argument.offset, argument.length).map_err(of_arguments)?;
             let ours = whole.part(start, argument.length).map_err(of_arguments)?;
@@ -289,7 +310,8 @@ impl Lending {
             (argument.pool, argument.offset) = (pool, start);
             start += room(argument.length);
         }
-        memories.push(Some(Memory::Device(place)));
+        let memories = pools.iter().cloned().chain([Some(Memory::Device(place))]).collect();
+        let request = Arc::new(request);
         Ok(Lending { request, memories, copies: Some(Copies { into, out_of, _counted: counted }) })
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::backend::{submission_threads, Interface};
-use crate::isolation::codec::from_bytes;
-use crate::isolation::{life, supervisor};
+use crate::isolation::codec::{from_bytes, from_start};
+use crate::isolation::{life, message::NOTHING, supervisor};
 use crate::memory::{receive, send, Mapping};
 use crate::scheduler::Watcher;
 use crate::tensor::{Dims, OperandType};
@@ -54,7 +54,7 @@ fn run_and_give_up(bound: &Arc<Bound>, theirs: &OwnedFd) {
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| bound.run(&control));
         while !matches!(receive(theirs.as_fd(), false), Ok(Some((order, _)))
-            if matches!(from_bytes(&order), Some(Order::Run { .. })))
+            if matches!(from_start(&order), Some((Order::Run { .. }, _))))
         {}
         control.cancelled.set();
         assert!(matches!(runs.join().unwrap(), Err(BackendError::Cancelled)));
@@ -111,7 +111,7 @@ fn nothing() -> Interface {
 #[test]
 fn who_submits_does_not_wait_for_a_process_that_does_not_read() {
     let (made, instance, _theirs) = made(nothing());
-    while instance.life.tell(&Order::Ping { call: 1 }, &[], NOT_AT_ALL).is_ok() {}
+    while instance.life.tell(&Order::Ping { call: 1 }, NOTHING, NOT_AT_ALL).is_ok() {}
     let bound = lends_all(&made, &shares());
     let submitted = pending(&bound).expect("another thread waits");
     let outcome = submitted.wait(&Control::default());
@@ -132,6 +132,24 @@ fn so_many_of_a_client_wait_for_the_process_and_no_more() {
     let outcome = pending(&bound).expect("submitted").wait(&Control::default());
     assert!(matches!(outcome, Err(BackendError::DeviceLost(_))), "{outcome:?}");
     assert_eq!(shares.copied.held(), 0);
+}
+
+#[test]
+fn what_describes_arguments_is_there_once_and_what_is_written_down_anew_is_counted() {
+    let (interface, arguments, _) = arguments(true);
+    let (made, instance, _theirs) = made(interface);
+    let budget = crate::memory::Budget::new(64 << 20);
+    let _account = budget.on_account_of(1);
+    let described = arguments.request.footprint() as u64;
+    let copies = Bound::new(&made, arguments, &shares()).unwrap();
+    let lending = copies.lending.as_ref().expect("it is kept");
+    assert!(Arc::ptr_eq(&copies.request, &lending.request) && Arc::ptr_eq(&copies.pools, &lending.memories));
+    let places = 2 * ALIGNMENT as u64;
+    assert!(budget.private().held_by(1) > places + described, "{} bytes", budget.private().held_by(1));
+    let lends = lends_all(&made, &shares());
+    let lending = lends.lending.as_ref().expect("all of it is lent");
+    assert!(Arc::ptr_eq(&lends.request, &lending.request) && Arc::ptr_eq(&lends.pools, &lending.memories));
+    instance.life.end("the test is over");
 }
 
 /// Which numbers the process is told to let go of, until that of `last` comes.
@@ -194,9 +212,9 @@ fn a_long_answer_to_an_execution_is_read_on_a_thread_of_its_client() {
             pending(&bound).expect("submitted").then(&Watcher::new().unwrap(), Box::new(ended));
             let call = loop {
                 let (order, _) = receive(theirs.as_fd(), false).unwrap().expect("the service is there");
-                match from_bytes(&order) {
-                    Some(Order::Run { call, .. }) => break call,
-                    Some(Order::Ping { .. }) => {} // it is looked after meanwhile
+                match from_start(&order) {
+                    Some((Order::Run { call, .. }, _)) => break call,
+                    Some((Order::Ping { .. }, _)) => {} // it is looked after meanwhile
                     _ => panic!("it is told something else"),
                 }
             };

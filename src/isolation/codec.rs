@@ -18,11 +18,6 @@ impl<'a> Reader<'a> {
         Reader { bytes, room }
     }
 
-    /// What nothing has read.
-    pub fn rest(self) -> &'a [u8] {
-        self.bytes
-    }
-
     fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.bytes.split_at_checked(len)?;
         self.bytes = rest;
@@ -57,7 +52,14 @@ pub fn from_bytes<T: Wire>(bytes: &[u8]) -> Option<T> {
     from_bytes_within(bytes, usize::MAX)
 }
 
-/// The same, if the value takes no more than `room` bytes of memory besides what is in it itself.
+/// The value that these bytes begin with, and the bytes after it. Who wrote them is believed.
+pub fn from_start<T: Wire>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let mut reader = Reader::new(bytes, usize::MAX);
+    let value = T::take(&mut reader)?;
+    Some((value, reader.bytes))
+}
+
+/// The same as [`from_bytes`], if the value takes no more than `room` bytes of memory besides what is in it itself.
 pub fn from_bytes_within<T: Wire>(bytes: &[u8], room: usize) -> Option<T> {
     let mut reader = Reader::new(bytes, room);
     T::take(&mut reader).filter(|_| reader.bytes.is_empty())
@@ -157,6 +159,16 @@ fn take_list<T: Wire, L: FromIterator<T>>(from: &mut Reader) -> Option<L> {
         list.push(T::take(from)?);
     }
     Some(list.into_iter().collect())
+}
+
+impl<T: Wire> Wire for Arc<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+
+    fn take(from: &mut Reader) -> Option<Self> {
+        T::take(from).map(Arc::new)
+    }
 }
 
 impl<T: Wire> Wire for Arc<[T]> {

@@ -72,9 +72,7 @@ impl Interface {
     /// The interface that `bytes` begin with, as [`to_bytes`](Self::to_bytes) wrote it, and the bytes after it; `None` if
     /// they begin with none.
     pub fn from_start(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let mut reader = Reader::new(bytes, usize::MAX);
-        let interface = Wire::take(&mut reader)?;
-        Some((interface, reader.rest()))
+        super::codec::from_start(bytes)
     }
 }
 

@@ -63,7 +63,7 @@ impl Executable for Isolated {
         let Some(instance) = self.made.ready() else { return Ok(None) };
         let control = within(SAVE_NS, control);
         let order = |call| Order::Save { call, number: instance.number, terms: Terms::of(&control) };
-        match ask(&instance.life, order, &[], &control)? {
+        match ask(&instance.life, order, &control)? {
             (Answer::Saved(None), _) => Ok(None),
             (Answer::Saved(Some(saved)), files) => match self.artifact_of(saved, &files) {
                 None => Err(instance.life.condemn("it saves a model in a way that makes no sense")),
@@ -82,7 +82,7 @@ impl Executable for Isolated {
         let control = within(DESCRIBE_NS, control);
         let order = |call| Order::Describe { call, number: instance.number, terms: Terms::of(&control) };
         control.before_waiting();
-        match ask(&instance.life, order, &[], &control)? {
+        match ask(&instance.life, order, &control)? {
             (Answer::Described(description), _) => Ok(description),
             _ => Err(instance.life.condemn("it does not describe a model")),
         }

@@ -1,7 +1,7 @@
 //! What is in the backend's process of a compiled model, and how it is made there again when that is another one.
 
 use super::life::{new_number, Life, Said, FULL};
-use super::message::{Answer, Order, Source, Terms};
+use super::message::{Answer, Order, Source, Terms, With, NOTHING};
 use super::supervisor::Supervisor;
 use crate::backend::{BackendError, CompileOptions, Control, Interface};
 use crate::memory::Counted;
@@ -11,7 +11,7 @@ use crate::quota::Permit;
 use crate::scheduler::{Waiting, Wake};
 use crate::waits::wait_for;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,11 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub fn ask(
     life: &Life,
     order: impl FnOnce(u64) -> Order,
-    files: &[BorrowedFd],
     control: &Control,
 ) -> Result<(Answer, Vec<OwnedFd>), BackendError> {
     control.check()?;
-    wait(life, begin(life, order, files)?, control)
+    wait(life, begin(life, order, NOTHING)?, control)
 }
 
 /// The same of the process that is there now, or will be in a moment; gives which that is. `order` is called again if the
@@ -31,20 +30,28 @@ pub fn ask(
 pub fn ask_any(
     supervisor: &Supervisor,
     order: &dyn Fn(u64) -> Order,
-    files: &[BorrowedFd],
+    with: With,
     control: &Control,
 ) -> Result<(Arc<Life>, Answer), BackendError> {
     control.check()?;
+    let _account = control.on_account();
+    // Where the body is long, the process is given a copy.
+    let _counted = count(with.body.len())?;
     let mut life = supervisor.living(control)?;
-    let begun = match begin(&life, order, files) {
+    let begun = match begin(&life, order, with) {
         Err(BackendError::DeviceLost(_)) => {
             life = supervisor.living(control)?;
-            begin(&life, order, files)?
+            begin(&life, order, with)?
         }
         begun => begun?,
     };
     let answer = wait(&life, begun, control)?.0;
     Ok((life, answer))
+}
+
+/// So many bytes more on the account of the client whose work the thread does.
+pub fn count(bytes: usize) -> Result<Counted, BackendError> {
+    Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))
 }
 
 type Answered = Result<(Answer, Vec<OwnedFd>), BackendError>;
@@ -58,7 +65,7 @@ struct Begun {
     wake: Wake,
 }
 
-fn begin(life: &Life, order: impl FnOnce(u64) -> Order, files: &[BorrowedFd]) -> Result<Begun, BackendError> {
+fn begin(life: &Life, order: impl FnOnce(u64) -> Order, with: With) -> Result<Begun, BackendError> {
     let (say, answers) = channel();
     let say = Arc::new(say);
     // What wakes must not keep an answer that is lost from showing as such.
@@ -69,7 +76,7 @@ fn begin(life: &Life, order: impl FnOnce(u64) -> Order, files: &[BorrowedFd]) ->
             let _ = say.send(None);
         }
     };
-    let call = life.ask(order, files, FULL, Box::new(move |answer| drop(say.send(Some(answer)))))?;
+    let call = life.ask(order, with, FULL, Box::new(move |answer| drop(say.send(Some(answer)))))?;
     Ok(Begun { call, answers, wake: Arc::new(wake) })
 }
 
@@ -113,16 +120,14 @@ impl Terms {
 
 /// What an executable is made of.
 pub struct Recipe {
-    source: Source,
-    files: Vec<File>,
-    options: CompileOptions,
+    pub source: Source,
+    /// What goes with it.
+    pub body: Vec<u8>,
+    pub files: Vec<File>,
+    pub options: CompileOptions,
 }
 
 impl Recipe {
-    pub fn new(source: Source, files: Vec<File>, options: CompileOptions) -> Self {
-        Recipe { source, files, options }
-    }
-
     /// Has the process make it.
     pub fn prepare(
         &self,
@@ -135,7 +140,8 @@ impl Recipe {
             Order::Prepare { call, number, source, options: self.options, terms }
         };
         let files: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();
-        let (life, answer) = ask_any(supervisor, &order, &files, control)?;
+        let with = With { body: &self.body, files: &files };
+        let (life, answer) = ask_any(supervisor, &order, with, control)?;
         let instance = Arc::new(Instance { life, number });
         match answer {
             Answer::Prepared(interface) if makes_sense(&interface) => Ok((instance, interface)),

@@ -3,9 +3,9 @@
 //! The process may say anything, or nothing: what makes no sense ends it, and so does an answer that is long overdue.
 
 use super::codec::{from_bytes_within, to_bytes};
-use super::message::{Answer, Order, Reply, LONGEST_REPLY};
+use super::message::{Answer, Order, Reply, With, LONGEST_REPLY, NOTHING};
 use crate::backend::{BackendError, Info};
-use crate::memory::{process_descriptor, receive_unread, send, Message};
+use crate::memory::{process_descriptor, receive_unread, send, send_with_body, Message};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{shutdown, socketpair, AddressFamily, Shutdown, SockFlag, SockType};
 use std::collections::{HashMap, VecDeque};
@@ -154,14 +154,15 @@ impl Life {
     pub fn tell(
         &self,
         order: &Order,
-        files: &[BorrowedFd],
+        With { body, files }: With,
         patience: Duration,
     ) -> std::result::Result<(), BackendError> {
         if let Some(why) = &self.calls().lost {
             return Err(BackendError::DeviceLost(why.clone()));
         }
         let message = to_bytes(order);
-        let say = || self.catch_up().and_then(|()| send(self.socket.as_fd(), &message, files));
+        let send = || send_with_body(self.socket.as_fd(), &message, body, files);
+        let say = || self.catch_up().and_then(|()| send());
         let sent = match say() {
             Err(error)
                 if error.kind() == ErrorKind::WouldBlock
@@ -210,7 +211,7 @@ impl Life {
     pub fn ask(
         &self,
         order: impl FnOnce(u64) -> Order,
-        files: &[BorrowedFd],
+        with: With,
         patience: Duration,
         end: End,
     ) -> std::result::Result<u64, BackendError> {
@@ -222,7 +223,7 @@ impl Life {
             }
             calls.under_way.insert(call, Call { end, overdue: None });
         }
-        let told = self.tell(&order(call), files, patience);
+        let told = self.tell(&order(call), with, patience);
         // If it is gone from the list, the process is lost, and `end` was told.
         match told {
             Err(why) if self.calls().under_way.remove(&call).is_some() => Err(why),
@@ -299,7 +300,7 @@ impl Life {
                 return Ok(());
             }
         }
-        match self.ask(|call| Order::Ping { call }, &[], FULL, Box::new(drop)) {
+        match self.ask(|call| Order::Ping { call }, NOTHING, FULL, Box::new(drop)) {
             Ok(call) => self.cancel(call, false),
             // Whether it hangs shows by what it was asked before.
             Err(why) => log::debug!("the backend's process is not asked whether it reads: {why}"),

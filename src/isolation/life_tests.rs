@@ -32,7 +32,7 @@ fn what_is_let_go_of_while_the_process_does_not_read_is_told_once_it_does() {
     let (life, theirs) = idle();
     (0..MANY).for_each(|number| life.release(number));
     assert!(!life.lock_late().is_empty(), "the socket takes them all: this tries nothing");
-    let told = life.tell(&Order::Ping { call: 1 }, &[], FULL);
+    let told = life.tell(&Order::Ping { call: 1 }, NOTHING, FULL);
     assert!(matches!(told, Err(BackendError::DeviceBusy(_))));
     let mut released = Vec::new();
     while released.len() < MANY as usize {
@@ -54,7 +54,7 @@ fn nobody_asks_a_process_whose_end_takes_long() {
     let (life, _theirs) = idle();
     let (tell, heard) = channel();
     let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
-    life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap();
+    life.ask(|call| Order::Ping { call }, NOTHING, FULL, end).unwrap();
     std::thread::scope(|scope| {
         // Whoever has this keeps its end from being noticed.
         let process = life.lock_process();
@@ -64,7 +64,7 @@ fn nobody_asks_a_process_whose_end_takes_long() {
             assert!(start.elapsed() < PATIENCE, "it counts as there");
             std::thread::yield_now();
         }
-        let asked = life.ask(|call| Order::Ping { call }, &[], FULL, Box::new(drop));
+        let asked = life.ask(|call| Order::Ping { call }, NOTHING, FULL, Box::new(drop));
         assert!(matches!(asked, Err(BackendError::DeviceLost(_))), "{asked:?}");
         assert!(heard.try_recv().is_err(), "it may do something still");
         drop(process);
@@ -81,7 +81,7 @@ fn an_end_that_does_not_come_is_waited_for_no_longer_than_it_may_take() {
     let process = Pid::from_raw(life.process() as i32);
     let (tell, heard) = channel();
     let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
-    life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap();
+    life.ask(|call| Order::Ping { call }, NOTHING, FULL, end).unwrap();
     std::thread::scope(|scope| {
         let ((traces, traced), (lets_go, let_go)) = (channel(), channel::<()>());
         let tracer = scope.spawn(move || {
@@ -114,7 +114,7 @@ fn a_long_answer_is_read_by_who_wants_it_and_ends_the_process_where_it_makes_no_
     let ask = || {
         let tell = tell.clone();
         let end: End = Box::new(move |said| tell.send(said).unwrap());
-        life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap()
+        life.ask(|call| Order::Ping { call }, NOTHING, FULL, end).unwrap()
     };
     let said = || heard.recv_timeout(PATIENCE).unwrap().unwrap();
     std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 //! Its descriptor is kept, so that it can be lent to the next process when one has ended: what is in it does not end.
 
 use super::life::{new_number, Life};
-use super::message::Order;
+use super::message::{Order, With};
 use crate::backend::{BackendError, ClientMemoryKind};
 use crate::memory::{seal, unnamed_file, Access, ClientSlice, DeviceMemory, Mapping, MemoryError};
 use crate::scheduler::Permit;
@@ -19,8 +19,8 @@ pub struct Lent {
     mapping: Arc<Mapping>,
     /// The life of the process that has it.
     life: Mutex<Weak<Life>>,
-    /// For its descriptor.
-    _permit: Permit,
+    /// For its descriptor, of the client whose memory it is.
+    permit: Permit,
 }
 
 impl Lent {
@@ -33,7 +33,7 @@ impl Lent {
             kind,
             mapping: Arc::new(mapping),
             life: Mutex::default(),
-            _permit: permit,
+            permit,
         }
     }
 
@@ -55,9 +55,11 @@ impl Lent {
     pub fn lend(&self, life: &Arc<Life>, patience: Duration) -> Result<u64, BackendError> {
         let mut has = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::ptr::eq(has.as_ptr(), Arc::as_ptr(life)) {
-            let (number, offset, kind) = (self.number, self.offset, self.kind);
-            let (len, access) = (self.mapping.len(), self.mapping.access());
-            life.tell(&Order::Lend { number, offset, len, access, kind }, &[self.file.as_fd()], patience)?;
+            let (number, client) = (self.number, self.permit.client());
+            let (offset, len) = (self.offset, self.mapping.len());
+            let (access, kind) = (self.mapping.access(), self.kind);
+            let order = Order::Lend { number, client, offset, len, access, kind };
+            life.tell(&order, With { body: &[], files: &[self.file.as_fd()] }, patience)?;
             *has = Arc::downgrade(life);
         }
         Ok(self.number)

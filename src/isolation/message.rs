@@ -7,26 +7,29 @@ use crate::backend::{
 };
 use crate::memory::Access;
 use crate::scheduler::Noted;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a reply at the most, saved models being the longest. A process that says more is ended.
 pub const LONGEST_REPLY: usize = 128 << 20;
 
-/// What the service says. All that has a `call` is answered once, in whatever order.
+/// What the service says. All that has a `call` is answered once, in whatever order. What may be long is no part of it, but goes
+/// with it, so that who reads it for all clients need not read that.
 pub enum Order {
-    /// Which operations of the model are taken.
-    Support { call: u64, model: Blob, terms: Terms },
-    /// Compile or load, as executable `number`.
+    /// With a model, and the descriptor of a file that has its constants, if it needs one: which of its operations are taken.
+    Support { call: u64, terms: Terms },
+    /// With what the source says: compile or load, as executable `number`.
     Prepare { call: u64, number: u64, source: Source, options: CompileOptions, terms: Terms },
     /// Tell what the executable is like.
     Describe { call: u64, number: u64, terms: Terms },
     /// Give the executable as bytes.
     Save { call: u64, number: u64, terms: Terms },
-    /// With a descriptor: use this file's bytes as memory `number` until that is released. Not answered: what is wrong with
-    /// it shows when it is used.
-    Lend { number: u64, offset: u64, len: usize, access: Access, kind: ClientMemoryKind },
-    /// Execute a [`Bound`], whose bytes may be many.
-    Run { call: u64, what: Blob, terms: Terms },
+    /// With a descriptor: use this file's bytes as memory `number` of `client` until that is released. Not answered: what is
+    /// wrong with it shows when it is used.
+    Lend { number: u64, client: u32, offset: u64, len: usize, access: Access, kind: ClientMemoryKind },
+    /// With a [`Bound`]: execute it.
+    Run { call: u64, terms: Terms },
     /// The caller no longer wants the answer of this call.
     Cancel { call: u64 },
     /// Let go of what has this number.
@@ -35,13 +38,22 @@ pub enum Order {
     Ping { call: u64 },
 }
 
+/// What goes with an order.
+#[derive(Clone, Copy)]
+pub struct With<'a> {
+    pub body: &'a [u8],
+    pub files: &'a [BorrowedFd<'a>],
+}
+
+pub const NOTHING: With<'static> = With { body: &[], files: &[] };
+
 /// What an executable is made of.
 #[derive(Clone)]
 pub enum Source {
-    /// With the descriptor of a file that has its constants, if it needs one.
-    Model(Blob),
-    /// The model bytes; with a descriptor for each data file, which has so many bytes.
-    Saved { models: Vec<Blob>, data: Vec<usize> },
+    /// With a model, and the descriptor of a file that has its constants, if it needs one.
+    Model,
+    /// With the model bytes, of so many for each model file; and with a descriptor for each data file, which has so many bytes.
+    Saved { models: Vec<usize>, data: Vec<usize> },
 }
 
 /// What is to be executed.
@@ -49,7 +61,13 @@ pub enum Bound {
     /// What was bound before under this number.
     Again(u64),
     /// To be kept under the number, if there is one.
-    New { keep: Option<u64>, executable: u64, request: Request, memories: Vec<Option<u64>>, reused: bool },
+    New {
+        keep: Option<u64>,
+        executable: u64,
+        request: Arc<Request>,
+        memories: Vec<Option<u64>>,
+        reused: bool,
+    },
 }
 
 /// The terms of a question, compilation, description, save or run.
@@ -86,17 +104,17 @@ pub enum Answer {
 }
 
 wire_enum!(Order {
-    0u8 Support { call: call, model: model, terms: terms },
+    0u8 Support { call: call, terms: terms },
     1u8 Prepare { call: call, number: number, source: source, options: options, terms: terms },
     2u8 Save { call: call, number: number, terms: terms },
-    3u8 Lend { number: number, offset: offset, len: len, access: access, kind: kind },
-    4u8 Run { call: call, what: what, terms: terms },
+    3u8 Lend { number: number, client: client, offset: offset, len: len, access: access, kind: kind },
+    4u8 Run { call: call, terms: terms },
     5u8 Cancel { call: call },
     6u8 Release { number: number },
     7u8 Ping { call: call },
     8u8 Describe { call: call, number: number, terms: terms }
 });
-wire_enum!(Source { 0u8 Model { 0: model }, 1u8 Saved { models: models, data: data } });
+wire_enum!(Source { 0u8 Model {}, 1u8 Saved { models: models, data: data } });
 wire_enum!(Bound {
     0u8 Again { 0: number },
     1u8 New { keep: keep, executable: executable, request: request, memories: memories, reused: reused }

@@ -5,6 +5,7 @@
 //! - `executable`, `binding`, `memory`: what the driver holds; `instance`: what of it is in the process
 //! - `answers`: what the process says that may be long
 //! - `constants`: files of what models are made of
+//! - `things`: what it has for clients; `body`: what goes with an order, as it gets that
 //! - `message`: what they say to each other; `codec`, `encodings`, `model`: as which bytes
 //!
 //! Memory goes over by descriptor. The service believes nothing of what the process says; the process believes the service,
@@ -13,6 +14,7 @@
 mod answers;
 mod backend;
 mod binding;
+mod body;
 mod codec;
 mod constants;
 mod encodings;
@@ -24,6 +26,7 @@ mod message;
 mod model;
 mod serve;
 mod supervisor;
+mod things;
 
 pub use backend::Isolated;
 pub use serve::serve;

@@ -21,7 +21,7 @@ const ALIGNMENT: usize = 64;
 
 /// A model as it goes over.
 pub struct Packed {
-    pub bytes: Blob,
+    pub bytes: Vec<u8>,
     /// A file of its constants, unless they are few.
     pub constants: Option<File>,
 }
@@ -185,8 +185,8 @@ pub fn pack<P>(
         }
     }
     let graphs = graphs(model).map(|graph| pack_graph(graph, &places)).collect();
-    let bytes = Blob(to_bytes(&Whole { graphs, relaxed: model.relaxed, inline }));
-    let permit = count(bytes.0.len().saturating_add(if in_file { places.len } else { 0 }))?;
+    let bytes = to_bytes(&Whole { graphs, relaxed: model.relaxed, inline });
+    let permit = count(bytes.len().saturating_add(if in_file { places.len } else { 0 }))?;
     let copy = || constant_file(&mut Copier::new(interrupt), places.len, &places.parts);
     let constants = in_file.then(copy).transpose().map_err(not_copied("a constant"))?;
     Ok((Packed { bytes, constants }, permit))
@@ -322,11 +322,11 @@ mod tests {
         let file = packed.constants.unwrap();
         let len_of_file = file.metadata().unwrap().len() as usize;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len_of_file, Access::Read).unwrap());
-        let unpacked = unpack(&packed.bytes.0, Some(mapping.clone()), &NeverInterrupted).unwrap();
+        let unpacked = unpack(&packed.bytes, Some(mapping.clone()), &NeverInterrupted).unwrap();
         for (constant, value) in constants(&unpacked).zip([7, 9]) {
             assert!(constant.len() == len && constant.bytes().unwrap().iter().all(|&byte| byte == value));
         }
-        let stops = unpack(&packed.bytes.0, Some(mapping), &stopped).err().unwrap();
+        let stops = unpack(&packed.bytes, Some(mapping), &stopped).err().unwrap();
         assert!(matches!(not_copied("a model")(stops), BackendError::Cancelled));
     }
 
@@ -345,7 +345,7 @@ mod tests {
             let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
             let model = Model { main, referenced: vec![], relaxed: false };
             let (packed, counted) = pack(&model, Ok, &NeverInterrupted).unwrap();
-            let structure = packed.bytes.0.len();
+            let structure = packed.bytes.len();
             assert!(structure > OPERANDS, "{structure} bytes");
             let file = packed.constants.map_or(0, |file| file.metadata().unwrap().len() as usize);
             assert_eq!(file > 0, constant > INLINE);

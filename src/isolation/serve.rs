@@ -1,25 +1,27 @@
 //! The backend's process: does what the service orders, until that is gone.
 //!
 //! One thread at a time reads. It does long work itself, while another thread reads on: an execution stays on its thread.
-//! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What is to
-//! be executed it leaves to the work: that may be long, and is let go of only after the answer, or once that is not wanted any more.
+//! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What goes with
+//! an order it leaves to the work, as a model or very many arguments are long. What these name is let go of only after the answer, or
+//! once that is not wanted any more.
 
 use super::answers::{cut, describe, save, too_long, Answered};
-use super::codec::{from_bytes, to_bytes, Blob};
+use super::body::{parts, Body};
+use super::codec::{from_bytes, to_bytes};
 use super::constants::not_copied;
+use super::instance::count;
 use super::message::{Answer, Bound, Order, Reply, Source, Terms, LONGEST_REPLY};
 use super::model::unpack;
+use super::things::{Kept, Lent, Things};
 use crate::backend::{
-    Arguments, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable, Memory,
-    Saved,
+    Arguments, Backend, BackendError, ClientMemory, CompileOptions, Control, Memory, Saved,
 };
-use crate::memory::{receive, send, Access, Budget, Mapping, MemoryError};
+use crate::memory::{receive_unread, send, Access, Budget, Mapping, MemoryError};
 use crate::model::CountedModel;
 use crate::ops::Interrupt;
-use crate::scheduler::{CallTurns, Errands, Recorder, Stop};
+use crate::scheduler::{CallTurns, Errands, Recorder};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{stdin, ErrorKind, Result};
@@ -32,10 +34,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const IDLE: usize = 4;
 /// What is noted of one run.
 const MOST_SPANS: usize = 1 << 16;
-/// Memory of no more bytes is let go of by who reads.
-const SMALL: usize = 1 << 20;
-/// What is to be executed is read without a turn where it has no more bytes.
-const MANY_BYTES: usize = 64 << 10;
 
 struct Server {
     backend: Arc<dyn Backend>,
@@ -44,7 +42,7 @@ struct Server {
     /// For constants that are copied before the backend has them, and for what there is much to read of.
     turns: CallTurns,
     socket: OwnedFd,
-    /// One thread lets go of what may be large, so that the reader need not, and that there are no more at it.
+    /// One thread of each client lets go of what may be large, so that the reader need not.
     releases: Arc<Errands>,
     /// Held by who reads.
     reading: Mutex<()>,
@@ -53,17 +51,6 @@ struct Server {
     things: Mutex<Things>,
 }
 
-/// What the service knows by numbers.
-#[derive(Default)]
-struct Things {
-    executables: HashMap<u64, Arc<dyn Executable>>,
-    bindings: HashMap<u64, Arc<dyn Binding>>,
-    memories: HashMap<u64, Lent>,
-    /// What stops a call.
-    cancels: HashMap<u64, Arc<Stop>>,
-}
-
-type Lent = std::result::Result<Memory, Arc<BackendError>>;
 type Job = Box<dyn FnOnce(&Server)>;
 
 /// Serves `backend` on standard input, to the service that started this process so, within `budget`. It returns only if it
@@ -119,14 +106,14 @@ impl Server {
     /// Reads until there is something that may take long.
     fn read(&self) -> Job {
         loop {
-            match receive(self.socket.as_fd(), false) {
-                Ok(Some((bytes, files))) => match from_bytes(&bytes) {
-                    Some(order) => {
-                        if let Some(job) = self.begin(order, files) {
+            match receive_unread(self.socket.as_fd(), false) {
+                Ok(Some((message, files))) => match Body::of(message) {
+                    Some((order, body)) => {
+                        if let Some(job) = self.begin(order, body, files) {
                             return job;
                         }
                     }
-                    None => end("the service says what makes no sense"),
+                    None => end(NONSENSE),
                 },
                 Ok(None) => end("the service is gone"),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -136,14 +123,14 @@ impl Server {
     }
 
     /// Does what is quick, and gives what is not.
-    fn begin(&self, order: Order, files: Vec<OwnedFd>) -> Option<Job> {
+    fn begin(&self, order: Order, body: Body, files: Vec<OwnedFd>) -> Option<Job> {
         match order {
-            Order::Support { call, model, terms } => {
+            Order::Support { call, terms } => {
                 let control = self.control(call, &terms);
                 Some(Box::new(move |server| {
                     server.answer(call, || {
                         let _account = control.on_account();
-                        let model = server.unpacked(model, &files, &control)?;
+                        let model = server.unpacked(body, &files, &control)?;
                         let verdicts = server.backend.support(&model, &control);
                         Ok((Answer::Support(cut(verdicts)), Vec::new()))
                     });
@@ -152,12 +139,13 @@ impl Server {
             Order::Prepare { call, number, source, options, terms } => {
                 let control = self.control(call, &terms);
                 Some(Box::new(move |server| {
-                    server.answer(call, || server.prepare(number, source, &files, &options, &control));
+                    server
+                        .answer(call, || server.prepare(number, source, (body, &files), &options, &control));
                 }))
             }
             Order::Describe { call, number, terms } => {
                 let control = self.control(call, &terms);
-                let executable = self.things().executables.get(&number).cloned();
+                let executable = self.things().executable(number);
                 Some(Box::new(move |server| {
                     // Until it is said.
                     let mut counted = None;
@@ -166,18 +154,18 @@ impl Server {
             }
             Order::Save { call, number, terms } => {
                 let control = self.control(call, &terms);
-                let executable = self.things().executables.get(&number).cloned();
+                let executable = self.things().executable(number);
                 Some(Box::new(move |server| {
                     // Until it is said.
                     let mut counted = None;
                     server.answer(call, || save(executable, &server.turns, &control, &mut counted));
                 }))
             }
-            Order::Run { call, what, terms } => {
-                let control = self.control(call, &terms);
-                Some(Box::new(move |server| server.answer(call, || server.execute(what, &control))))
+            Order::Run { call, terms } => {
+                let (control, since) = (self.control(call, &terms), terms.recorded_since);
+                Some(Box::new(move |server| server.answer(call, || server.execute(body, since, control))))
             }
-            Order::Lend { number, offset, len, access, kind } => {
+            Order::Lend { number, client, offset, len, access, kind } => {
                 let lent = match files.first() {
                     Some(fd) => {
                         let (fd, access) = (fd.as_fd(), Some(access));
@@ -185,7 +173,7 @@ impl Server {
                     }
                     None => Err(Arc::new(BackendError::Failed("a memory without a descriptor".into()))),
                 };
-                self.things().memories.insert(number, lent);
+                self.things().memories.insert(number, (client, lent));
                 None
             }
             Order::Cancel { call } => {
@@ -195,14 +183,10 @@ impl Server {
                 None
             }
             Order::Release { number } => {
-                let mut things = self.things();
-                let (memory, binding) = (things.memories.remove(&number), things.bindings.remove(&number));
-                let executable = things.executables.remove(&number);
-                drop(things);
-                let is_small = |memory: &Lent| memory.as_ref().map_or(true, |memory| memory.len() <= SMALL);
-                if binding.is_some() || executable.is_some() || !memory.as_ref().is_none_or(is_small) {
+                let released = self.things().release(number);
+                if let Some(released) = released.filter(|released| released.is_large) {
                     // All that the service says waits for who reads.
-                    self.releases.run(0, move || drop((memory, binding, executable)));
+                    self.releases.run(released.client, move || drop(released));
                 }
                 None
             }
@@ -214,14 +198,9 @@ impl Server {
     }
 
     fn control(&self, call: u64, terms: &Terms) -> Control {
-        let Terms { client, deadline_ns, loop_timeout, priority, recorded_since } = *terms;
-        let account = self.budget.on_account_of(client);
-        // A client that has no memory for it is not told what happens in this process.
-        let recorder = recorded_since.and_then(|began| Recorder::since(began, MOST_SPANS).counted());
-        drop(account);
-        let (recorder, budget) = (recorder.map(Arc::new), Some(self.budget.clone()));
-        let control =
-            Control { client, budget, deadline_ns, loop_timeout, priority, recorder, ..Control::default() };
+        let Terms { client, deadline_ns, loop_timeout, priority, .. } = *terms;
+        let budget = Some(self.budget.clone());
+        let control = Control { client, budget, deadline_ns, loop_timeout, priority, ..Control::default() };
         self.things().cancels.insert(call, control.cancelled.clone());
         control
     }
@@ -240,25 +219,27 @@ impl Server {
         &self,
         number: u64,
         source: Source,
-        files: &[OwnedFd],
+        (body, files): (Body, &[OwnedFd]),
         options: &CompileOptions,
         control: &Control,
     ) -> Answered {
         let _account = control.on_account();
         let executable = match source {
-            Source::Model(model) => {
-                let model = self.unpacked(model, files, control)?;
+            Source::Model => {
+                let model = self.unpacked(body, files, control)?;
                 self.backend.compile(&model, options, control)?
             }
             Source::Saved { models, data } => {
-                let models = models.into_iter().map(|model| model.0).collect();
+                // Until it is loaded, as which it is counted where that takes memory.
+                let (bytes, _counted) = body.read(&self.turns.check(control))?;
+                let models = parts(bytes, &models).unwrap_or_else(|| end(NONSENSE));
                 let mapped = files.iter().zip(data).map(|(file, len)| mapped(file.as_fd(), len));
                 let data = mapped.collect::<std::result::Result<_, _>>().map_err(of_memory)?;
                 self.backend.load(Saved { models, data }, options, control)?
             }
         };
         let interface = executable.interface().clone();
-        self.things().executables.insert(number, executable);
+        self.things().executables.insert(number, (control.client, executable));
         Ok((Answer::Prepared(interface), Vec::new()))
     }
 
@@ -266,7 +247,7 @@ impl Server {
     /// backend has its own, or a device to wait for.
     fn unpacked(
         &self,
-        model: Blob,
+        body: Body,
         files: &[OwnedFd],
         control: &Control,
     ) -> std::result::Result<CountedModel, BackendError> {
@@ -277,66 +258,51 @@ impl Server {
         });
         let constants = constants.transpose().map_err(of_memory)?;
         let turn = self.turns.check(control);
-        let model = unpack(&model.0, constants, &turn).map_err(not_copied("a model"))?;
+        let (bytes, counted) = body.read(&turn)?;
+        let model = unpack(&bytes, constants, &turn).map_err(not_copied("a model"))?;
+        turn.before_waiting(); // there may be much to let go of
+        drop((bytes, counted));
         Ok(CountedModel::new(model, &turn)?)
     }
 
-    /// What these bytes say that is to be executed, bound. They are read by a turn where they are many.
-    fn bound(&self, what: Blob, control: &Control) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+    /// What this says that is to be executed, bound. It is read by a turn where it is long.
+    fn bound(&self, body: Body, control: &Control) -> std::result::Result<Arc<Kept>, BackendError> {
         let turn = self.turns.check(control);
-        if what.0.len() > MANY_BYTES {
-            turn.yield_point()?;
-        }
-        let Some(bound) = from_bytes(&what.0) else { end("the service says what makes no sense") };
-        drop(what);
-        let found = self.find(bound)?;
-        drop(turn); // the backend may have to wait
-        Ok(match found {
-            Found::Bound(binding) => binding,
-            Found::New { keep, executable, arguments } => {
-                let binding = executable.bind(arguments)?;
-                if let Some(number) = keep {
-                    self.things().bindings.insert(number, binding.clone());
-                }
-                binding
-            }
-        })
-    }
-
-    fn find(&self, what: Bound) -> std::result::Result<Found, BackendError> {
-        let things = self.things();
-        let missing = |what: &str, number| BackendError::Failed(format!("there is no {what} {number}"));
-        match what {
-            Bound::Again(number) => {
-                let binding = things.bindings.get(&number).cloned();
-                binding.map(Found::Bound).ok_or_else(|| missing("binding", number))
-            }
+        let (bytes, counted_bytes) = body.read(&turn)?;
+        let what: Bound = from_bytes(&bytes).unwrap_or_else(|| end(NONSENSE));
+        let (keep, executable, request, memories, reused) = match what {
+            Bound::Again(number) => return self.things().binding(number),
             Bound::New { keep, executable, request, memories, reused } => {
-                let lent = |number: Option<u64>| match number {
-                    None => Ok(None),
-                    Some(number) => match things.memories.get(&number) {
-                        Some(Ok(memory)) => Ok(Some(memory.clone())),
-                        Some(Err(why)) => Err(again(why)),
-                        None => Err(missing("memory", number)),
-                    },
-                };
-                let pools = memories.into_iter().map(lent).collect::<std::result::Result<_, _>>()?;
-                let found = things.executables.get(&executable).cloned();
-                let executable = found.ok_or_else(|| missing("executable", executable))?;
-                Ok(Found::New { keep, executable, arguments: Arguments { request, pools, reused } })
+                (keep, executable, request, memories, reused)
             }
+        };
+        let pools = memories.len().saturating_mul(size_of::<Option<Memory>>());
+        let counted = count(request.footprint().saturating_add(pools))?;
+        let (executable, pools) = self.things().to_bind(executable, memories)?;
+        drop(turn); // the backend may have to wait, and there may be much to let go of
+        drop((bytes, counted_bytes));
+        let request = Arc::unwrap_or_clone(request);
+        let (client, binding) = (control.client, executable.bind(Arguments { request, pools, reused })?);
+        let kept = Arc::new(Kept { client, binding, _counted: counted });
+        if let Some(number) = keep {
+            self.things().bindings.insert(number, kept.clone());
         }
+        Ok(kept)
     }
 
-    fn execute(&self, what: Blob, control: &Control) -> Answered {
+    /// `since` is when the recorder began for which the run is to be noted.
+    fn execute(&self, body: Body, since: Option<u64>, mut control: Control) -> Answered {
         let _account = control.on_account();
         // What panics has bound nothing: the service is to send all of it again.
-        let bound = catch_unwind(AssertUnwindSafe(|| self.bound(what, control)));
-        let binding = match bound.unwrap_or_else(|_| Err(panicked())) {
-            Ok(binding) => binding,
+        let bound = catch_unwind(AssertUnwindSafe(|| self.bound(body, &control)));
+        let kept = match bound.unwrap_or_else(|_| Err(panicked())) {
+            Ok(kept) => kept,
             Err(why) => return Ok((Answer::Unbound(why), Vec::new())),
         };
-        let outcome = binding.run(control)?;
+        // A client that has no memory for it is not told what happens in this process.
+        let recorder = since.and_then(|began| Recorder::since(began, MOST_SPANS).counted());
+        control.recorder = recorder.map(Arc::new);
+        let outcome = kept.binding.clone().run(&control)?;
         let noted = control.recorder.as_ref().map(|recorder| recorder.take(MOST_SPANS));
         Ok((Answer::Ran(outcome, noted), Vec::new()))
     }
@@ -378,11 +344,7 @@ impl Server {
     }
 }
 
-/// What is to be executed.
-enum Found {
-    Bound(Arc<dyn Binding>),
-    New { keep: Option<u64>, executable: Arc<dyn Executable>, arguments: Arguments },
-}
+const NONSENSE: &str = "the service says what makes no sense";
 
 /// Ends the process at once: nothing that it holds outlives it, and what a vendor does as a process ends may hang.
 fn end(why: &str) -> ! {
@@ -402,11 +364,6 @@ fn panicked() -> BackendError {
 
 fn of_memory(source: MemoryError) -> BackendError {
     BackendError::Memory { what: "memory of the service".into(), source }
-}
-
-/// The same error once more.
-fn again(why: &Arc<BackendError>) -> BackendError {
-    from_bytes(&to_bytes(&**why)).unwrap_or_else(|| BackendError::Failed(why.to_string()))
 }
 
 #[cfg(test)]

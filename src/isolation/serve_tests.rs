@@ -1,9 +1,11 @@
 //! What the backend's process reads by turns, lets go of, and cannot say.
 
 use super::super::model::pack;
+use crate::isolation::things::SMALL;
 use super::*;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{Interface, Request, Submission};
+use crate::backend::{Binding, Executable, Interface, Outcome, Request, Submission};
+use crate::memory::{receive, send_with_body, Counted};
 use crate::model::{Lifetime, Model, Operand, Subgraph};
 use crate::ops::NeverInterrupted;
 use crate::tensor::{OperandType, TensorInfo};
@@ -29,6 +31,24 @@ fn hears(service: &OwnedFd) -> Answer {
     from_bytes::<Reply>(&reply).unwrap().answer
 }
 
+/// What the reader leaves to be done of an order that the service gives.
+fn ordered(server: &Server, service: &OwnedFd, order: &Order, body: &[u8]) -> Option<Job> {
+    send_with_body(service.as_fd(), &to_bytes(order), body, &[]).unwrap();
+    let (message, files) = receive_unread(server.socket.as_fd(), true).unwrap().unwrap();
+    let (order, body) = Body::of(message).expect("it makes sense");
+    server.begin(order, body, files)
+}
+
+/// To execute nothing by executable 1000, over so many arguments.
+fn run(call: u64, arguments: usize, control: &Control) -> (Order, Vec<u8>) {
+    let request = Request { inputs: vec![None; arguments], outputs: Vec::new() }.into();
+    let (keep, executable, memories, reused) = (Some(7), 1000, Vec::new(), true);
+    let what = Bound::New { keep, executable, request, memories, reused };
+    (Order::Run { call, terms: Terms::of(control) }, to_bytes(&what))
+}
+
+const MANY: usize = 100_000;
+
 #[test]
 fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_cancelled() {
     let turns = CallTurns::new(1);
@@ -39,17 +59,14 @@ fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_can
         .collect();
     let (server, service) = server(&turns);
     let order = |call, arguments| {
-        let request = Request { inputs: vec![None; arguments], outputs: Vec::new() };
-        let (keep, memories, reused) = (Some(7), Vec::new(), true);
-        let what = Bound::New { keep, executable: 1000, request, memories, reused };
-        Order::Run { call, what: Blob(to_bytes(&what)), terms: Terms::of(&Control::default()) }
+        let (order, what) = run(call, arguments, &Control::default());
+        ordered(&server, &service, &order, &what).expect("it may take long")
     };
-    let long = server.begin(order(1, MANY_BYTES + 1), Vec::new()).expect("it may take long");
+    let long = order(1, MANY);
     std::thread::scope(|scope| {
         let server = &server;
         // The reader goes on, and does the next.
-        let short = server.begin(order(2, 1), Vec::new()).expect("it may take long");
-        short(server);
+        order(2, 1)(server);
         assert!(matches!(hears(&service), Answer::Unbound(BackendError::Failed(_))), "of no model");
         let cancel = scope.spawn(move || {
             let began = Instant::now();
@@ -57,13 +74,72 @@ fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_can
                 assert!(began.elapsed() < PATIENCE, "it takes no turn");
                 std::thread::yield_now();
             }
-            assert!(server.begin(Order::Cancel { call: 1 }, Vec::new()).is_none());
+            assert!(server.begin(Order::Cancel { call: 1 }, Body::Here(Vec::new()), Vec::new()).is_none());
         });
         long(server);
         cancel.join().unwrap();
         assert!(matches!(hears(&service), Answer::Unbound(BackendError::Cancelled)));
     });
     drop(others);
+}
+
+/// Does nothing over as many arguments as are wanted.
+struct Nothing(Interface);
+
+impl Nothing {
+    fn new() -> Arc<Self> {
+        Arc::new(Nothing(Interface { inputs: Vec::new(), outputs: Vec::new(), may_loop: false }))
+    }
+}
+
+impl Executable for Nothing {
+    fn interface(&self) -> &Interface {
+        &self.0
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+        Ok(self)
+    }
+}
+
+impl Binding for Nothing {
+    fn submit(
+        self: Arc<Self>,
+        _: Vec<OwnedFd>,
+        _: &Control,
+    ) -> std::result::Result<Submission, BackendError> {
+        Ok(Submission::Done(Outcome { outputs: Vec::new(), on_device: Duration::ZERO }))
+    }
+}
+
+#[test]
+fn what_is_to_be_executed_is_on_the_clients_account_as_long_as_it_is_bound() {
+    let (server, service) = server(&CallTurns::new(1));
+    server.things().executables.insert(1000, (1, Nothing::new()));
+    let held = || server.budget.private().held_by(1);
+    let recorder = Some(Arc::new(Recorder::new(1)));
+    let control = Control { client: 1, recorder, ..Control::default() };
+    let (order, what) = run(1, MANY, &control);
+    let job = ordered(&server, &service, &order, &what).expect("it may take long");
+    assert_eq!(held(), 0, "the reader has counted something");
+    {
+        let _account = server.budget.on_account_of(1);
+        let most = server.budget.private().per_client() as usize;
+        let _all = Counted::take(most - what.len() / 2).expect("there is nothing else");
+        job(&server);
+        assert!(matches!(hears(&service), Answer::Unbound(BackendError::OutOfMemory(_))));
+    }
+    ordered(&server, &service, &order, &what).expect("it may take long")(&server);
+    assert!(matches!(hears(&service), Answer::Ran(_, Some(_))));
+    let bound = held();
+    let described = Request { inputs: vec![None; MANY], outputs: Vec::new() }.footprint() as u64;
+    assert!((described..2 * described).contains(&bound), "{bound} bytes for {described}");
+    assert!(ordered(&server, &service, &Order::Release { number: 7 }, &[]).is_none());
+    let began = Instant::now();
+    while held() > 0 {
+        assert!(began.elapsed() < PATIENCE, "it is kept");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -74,13 +150,13 @@ fn a_model_is_on_the_clients_account_for_as_long_as_it_is_there() {
     let operands = vec![operand; OPERANDS];
     let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
     let model = Model { main, referenced: vec![], relaxed: false };
-    let bytes = pack(&model, Ok, &NeverInterrupted).unwrap().0.bytes.0;
+    let bytes = pack(&model, Ok, &NeverInterrupted).unwrap().0.bytes;
     let least = (OPERANDS * size_of::<Operand>()) as u64;
     for (share, fits) in [(least / 2, false), (2 * least, true)] {
         let budget = Budget::new(2 * share);
         let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
         let (server, _account) = (server(&CallTurns::new(1)).0, control.on_account());
-        let unpacked = server.unpacked(Blob(bytes.clone()), &[], &control);
+        let unpacked = server.unpacked(Body::Here(bytes.clone()), &[], &control);
         assert_eq!(budget.private().held_by(1) >= least, fits);
         match unpacked {
             Ok(unpacked) => assert!(fits && unpacked.main.operands.len() == OPERANDS),
@@ -107,12 +183,9 @@ impl Executable for Panics {
 fn the_service_hears_that_what_panicked_as_it_was_bound_is_not_bound() {
     let (server, service) = server(&CallTurns::new(1));
     let interface = Interface { inputs: Vec::new(), outputs: Vec::new(), may_loop: false };
-    server.things().executables.insert(1, Arc::new(Panics(interface)));
-    let request = Request { inputs: Vec::new(), outputs: Vec::new() };
-    let what = Bound::New { keep: Some(7), executable: 1, request, memories: Vec::new(), reused: true };
-    let terms = Terms::of(&Control::default());
-    let order = Order::Run { call: 1, what: Blob(to_bytes(&what)), terms };
-    server.begin(order, Vec::new()).expect("it may take long")(&server);
+    server.things().executables.insert(1000, (1, Arc::new(Panics(interface))));
+    let (order, what) = run(1, 0, &Control::default());
+    ordered(&server, &service, &order, &what).expect("it may take long")(&server);
     let answer = hears(&service);
     assert!(matches!(&answer, Answer::Unbound(BackendError::Failed(why)) if why.contains("panicked")));
     assert!(server.things().bindings.is_empty());
@@ -146,18 +219,29 @@ impl Binding for LetGo {
 }
 
 #[test]
-fn what_may_be_large_is_let_go_of_beside_the_reader() {
+fn what_may_be_large_is_let_go_of_beside_the_reader_and_in_its_clients_line() {
     let (server, _service) = server(&CallTurns::new(1));
+    let release = |number| {
+        assert!(server.begin(Order::Release { number }, Body::Here(Vec::new()), Vec::new()).is_none())
+    };
     let (tell, told) = channel();
-    server.things().bindings.insert(1, Arc::new(LetGo(tell)));
-    assert!(server.begin(Order::Release { number: 1 }, Vec::new()).is_none());
+    let (hold, held) = channel::<()>();
+    server.releases.run(1, move || assert!(held.recv().is_err(), "it is let go of by being dropped"));
+    for (number, client) in [(1, 1), (2, 2)] {
+        let (binding, _counted) = (Arc::new(LetGo(tell.clone())), Counted::take(0).unwrap());
+        server.things().bindings.insert(number, Arc::new(Kept { client, binding, _counted }));
+        release(number);
+    }
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Some("nnhal-release".into())));
-    for (number, len, beside) in [(2, SMALL, false), (3, SMALL + 1, true)] {
+    assert!(told.try_recv().is_err(), "the first client's waits");
+    drop(hold);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Some("nnhal-release".into())));
+    for (number, len, beside) in [(3, SMALL, false), (4, SMALL + 1, true)] {
         let mapping = Arc::new(Mapping::anonymous(len).unwrap());
         let (weak, (hold, held)) = (Arc::downgrade(&mapping), channel::<()>());
-        server.releases.run(0, move || assert!(held.recv().is_err(), "it is let go of by being dropped"));
-        server.things().memories.insert(number, Ok(Memory::Mapped(mapping)));
-        assert!(server.begin(Order::Release { number }, Vec::new()).is_none());
+        server.releases.run(3, move || assert!(held.recv().is_err(), "it is let go of by being dropped"));
+        server.things().memories.insert(number, (3, Ok(Memory::Mapped(mapping))));
+        release(number);
         assert_eq!(weak.upgrade().is_some(), beside, "{len}");
         drop(hold);
         let began = Instant::now();
