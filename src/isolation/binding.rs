@@ -11,7 +11,7 @@ use crate::backend::{
     Request, Submission,
 };
 use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
-use crate::ops::{Interrupt, OpError};
+use crate::ops::Interrupt;
 use crate::quota::{Permit, Quota};
 use crate::scheduler::{limits, CallTurns, Copier, CopyError, Errands, Noted, ThreadCache, Waiting};
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
@@ -199,11 +199,11 @@ impl Bound {
         let terms = Terms::of(control);
         let with = With { body: &what, files: &[] };
         let call = life.ask(|call| Order::Run { call, terms }, with, patience, Box::new(end))?;
-        let (life, control) = (Arc::downgrade(life), control.clone());
+        let life = Arc::downgrade(life);
         let cancel = move || {
             if let Some(life) = life.upgrade() {
-                // The process sees the deadline without being told.
-                life.cancel(call, control.check() != Err(OpError::DeadlinePassed));
+                // What stands in a line there does not see by itself that its deadline has passed.
+                life.cancel(call, true);
             }
         };
         Ok(pending.on_cancel(cancel))

@@ -1,6 +1,7 @@
 //! The backend's process: does what the service orders, until that is gone.
 //!
-//! One thread at a time reads. It does long work itself, while another thread reads on: an execution stays on its thread.
+//! One thread at a time reads. It does long work itself, while another thread reads on: an execution stays on its thread. Of each
+//! client there are so many of those at the most: the backend is handed what comes beyond that, to have it wait.
 //! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads. What goes with
 //! an order it leaves to the work, as a model or very many arguments are long. What these name is let go of only after the answer, or
 //! once that is not wanted any more.
@@ -12,14 +13,16 @@ use super::constants::not_copied;
 use super::instance::count;
 use super::message::{Answer, Bound, Order, Reply, Source, Terms, LONGEST_REPLY};
 use super::model::unpack;
-use super::things::{Kept, Lent, Things};
+use super::things::{Cancel, Kept, Lent, Things};
 use crate::backend::{
-    Arguments, Backend, BackendError, ClientMemory, CompileOptions, Control, Memory, Saved,
+    Arguments, Backend, BackendError, ClientMemory, CompileOptions, Control, Memory, Outcome, Saved,
+    Submission,
 };
 use crate::memory::{receive_unread, send, Access, Budget, Mapping, MemoryError};
 use crate::model::CountedModel;
 use crate::ops::Interrupt;
-use crate::scheduler::{CallTurns, Errands, Recorder};
+use crate::quota::{Permit, Quota};
+use crate::scheduler::{limits, CallTurns, Errands, Recorder, Watcher};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::convert::Infallible;
@@ -44,6 +47,11 @@ struct Server {
     socket: OwnedFd,
     /// One thread of each client lets go of what may be large, so that the reader need not.
     releases: Arc<Errands>,
+    /// Who has how many threads for executions.
+    runs: Arc<Quota>,
+    /// One thread of each client hands others to the backend.
+    submissions: Arc<Errands>,
+    watcher: Watcher,
     /// Held by who reads.
     reading: Mutex<()>,
     /// Threads that read, or wait to.
@@ -52,6 +60,15 @@ struct Server {
 }
 
 type Job = Box<dyn FnOnce(&Server)>;
+
+/// An execution that was ordered.
+struct Run {
+    call: u64,
+    body: Body,
+    /// When the recorder began for which it is to be noted, if there is one.
+    since: Option<u64>,
+    control: Control,
+}
 
 /// Serves `backend` on standard input, to the service that started this process so, within `budget`. It returns only if it
 /// cannot begin: otherwise the process ends with the service.
@@ -64,8 +81,21 @@ pub fn serve(backend: Arc<dyn Backend>, budget: Budget) -> Result<Infallible> {
     let things = Mutex::default();
     let (reading, readers) = (Mutex::new(()), AtomicUsize::new(1));
     let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
-    let releases = Errands::new("nnhal-release");
-    let server = Arc::new(Server { backend, budget, turns, socket, releases, reading, readers, things });
+    let (releases, submissions) = (Errands::new("nnhal-release"), Errands::new("nnhal-submit"));
+    let (runs, watcher) = (limits::RUNS.quota(), Watcher::new()?);
+    let server = Arc::new(Server {
+        backend,
+        budget,
+        turns,
+        socket,
+        releases,
+        runs,
+        submissions,
+        watcher,
+        reading,
+        readers,
+        things,
+    });
     let reader = std::thread::Builder::new().name("nnhal-serve".into());
     reader.spawn(move || server.work())?;
     // Threads that read come and go, and this one would end the process.
@@ -104,7 +134,7 @@ impl Server {
     }
 
     /// Reads until there is something that may take long.
-    fn read(&self) -> Job {
+    fn read(self: &Arc<Self>) -> Job {
         loop {
             match receive_unread(self.socket.as_fd(), false) {
                 Ok(Some((message, files))) => match Body::of(message) {
@@ -123,7 +153,7 @@ impl Server {
     }
 
     /// Does what is quick, and gives what is not.
-    fn begin(&self, order: Order, body: Body, files: Vec<OwnedFd>) -> Option<Job> {
+    fn begin(self: &Arc<Self>, order: Order, body: Body, files: Vec<OwnedFd>) -> Option<Job> {
         match order {
             Order::Support { call, terms } => {
                 let control = self.control(call, &terms);
@@ -163,7 +193,13 @@ impl Server {
             }
             Order::Run { call, terms } => {
                 let (control, since) = (self.control(call, &terms), terms.recorded_since);
-                Some(Box::new(move |server| server.answer(call, || server.execute(body, since, control))))
+                let (client, run) = (control.client, Run { call, body, since, control });
+                let Ok(place) = self.runs.take(client, 1) else {
+                    let server = self.clone();
+                    self.submissions.run(client, move || server.submit(run));
+                    return None;
+                };
+                Some(Box::new(move |server| server.execute(run, place)))
             }
             Order::Lend { number, client, offset, len, access, kind } => {
                 let lent = match files.first() {
@@ -177,8 +213,13 @@ impl Server {
                 None
             }
             Order::Cancel { call } => {
-                if let Some(cancel) = self.things().cancels.get(&call) {
-                    cancel.set();
+                let cancel = self.things().cancels.get(&call).cloned();
+                if let Some(Cancel { client, stop, device }) = cancel {
+                    stop.set();
+                    if let Some(device) = device {
+                        // What stood in the backend's line is let go of by who asks.
+                        self.releases.run(client, move || device());
+                    }
                 }
                 None
             }
@@ -201,7 +242,8 @@ impl Server {
         let Terms { client, deadline_ns, loop_timeout, priority, .. } = *terms;
         let budget = Some(self.budget.clone());
         let control = Control { client, budget, deadline_ns, loop_timeout, priority, ..Control::default() };
-        self.things().cancels.insert(call, control.cancelled.clone());
+        let cancel = Cancel { client, stop: control.cancelled.clone(), device: None };
+        self.things().cancels.insert(call, cancel);
         control
     }
 
@@ -290,21 +332,63 @@ impl Server {
         Ok(kept)
     }
 
-    /// `since` is when the recorder began for which the run is to be noted.
-    fn execute(&self, body: Body, since: Option<u64>, mut control: Control) -> Answered {
-        let _account = control.on_account();
+    /// What is to be run, bound, and how that is to be noted.
+    fn to_run(
+        &self,
+        body: Body,
+        since: Option<u64>,
+        control: &mut Control,
+    ) -> std::result::Result<Arc<Kept>, BackendError> {
         // What panics has bound nothing: the service is to send all of it again.
-        let bound = catch_unwind(AssertUnwindSafe(|| self.bound(body, &control)));
-        let kept = match bound.unwrap_or_else(|_| Err(panicked())) {
-            Ok(kept) => kept,
-            Err(why) => return Ok((Answer::Unbound(why), Vec::new())),
-        };
+        let bound = catch_unwind(AssertUnwindSafe(|| self.bound(body, control)));
+        let kept = bound.unwrap_or_else(|_| Err(panicked()))?;
         // A client that has no memory for it is not told what happens in this process.
         let recorder = since.and_then(|began| Recorder::since(began, MOST_SPANS).counted());
         control.recorder = recorder.map(Arc::new);
-        let outcome = kept.binding.clone().run(&control)?;
-        let noted = control.recorder.as_ref().map(|recorder| recorder.take(MOST_SPANS));
-        Ok((Answer::Ran(outcome, noted), Vec::new()))
+        Ok(kept)
+    }
+
+    /// Executes on this thread, which has a place for that.
+    fn execute(&self, Run { call, body, since, mut control }: Run, place: Permit) {
+        self.answer(call, || {
+            let _account = control.on_account();
+            let ran = match self.to_run(body, since, &mut control) {
+                Ok(kept) => ran(kept.binding.clone().run(&control), &control),
+                Err(why) => unbound(why),
+            };
+            drop(place); // before anybody hears of the end
+            ran
+        });
+    }
+
+    /// Hands an execution to the backend, to have it wait and run without a thread of this process.
+    fn submit(self: &Arc<Self>, Run { call, body, since, mut control }: Run) {
+        let _account = control.on_account();
+        let kept = match self.to_run(body, since, &mut control) {
+            Ok(kept) => kept,
+            Err(why) => return self.answer(call, || unbound(why)),
+        };
+        let submit = || kept.binding.clone().submit(Vec::new(), &control);
+        let submitted = catch_unwind(AssertUnwindSafe(submit)).unwrap_or_else(|_| Err(panicked()));
+        let pending = match submitted {
+            Ok(Submission::Pending(pending)) => pending,
+            Ok(Submission::Done(outcome)) => return self.answer(call, || ran(Ok(outcome), &control)),
+            Err(why) => return self.answer(call, || Err(why)),
+        };
+        let device = pending.canceller();
+        if let Some(cancel) = self.things().cancels.get_mut(&call) {
+            cancel.device = device.clone();
+        }
+        if let Some(device) = device.filter(|_| control.check().is_err()) {
+            device(); // it was cancelled when the device could not be asked yet
+        }
+        let server = self.clone();
+        let ended = move |outcome| {
+            let ran = ran(outcome, &control);
+            drop((kept, control));
+            server.answer(call, || ran);
+        };
+        pending.then(&self.watcher, Box::new(ended));
     }
 
     /// Answers a call with what `work` gives.
@@ -342,6 +426,16 @@ impl Server {
     fn things(&self) -> MutexGuard<'_, Things> {
         self.things.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What became of an execution, and what was noted of it.
+fn ran(outcome: std::result::Result<Outcome, BackendError>, control: &Control) -> Answered {
+    let noted = control.recorder.as_ref().map(|recorder| recorder.take(MOST_SPANS));
+    Ok((Answer::Ran(outcome?, noted), Vec::new()))
+}
+
+fn unbound(why: BackendError) -> Answered {
+    Ok((Answer::Unbound(why), Vec::new()))
 }
 
 const NONSENSE: &str = "the service says what makes no sense";

@@ -1,10 +1,10 @@
 //! What the backend's process reads by turns, lets go of, and cannot say.
 
 use super::super::model::pack;
-use crate::isolation::things::SMALL;
 use super::*;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{Binding, Executable, Interface, Outcome, Request, Submission};
+use crate::backend::{Binding, Completer, Executable, Interface, Pending, Request};
+use crate::isolation::things::SMALL;
 use crate::memory::{receive, send_with_body, Counted};
 use crate::model::{Lifetime, Model, Operand, Subgraph};
 use crate::ops::NeverInterrupted;
@@ -16,13 +16,27 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server of a process whose service is this test.
-fn server(turns: &CallTurns) -> (Server, OwnedFd) {
+fn server(turns: &CallTurns) -> (Arc<Server>, OwnedFd) {
     let (socket, service) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
     let (backend, budget) = (Arc::new(CpuBackend::new(1).unwrap()), Budget::new(1 << 30));
     let (reading, readers, things) = (Mutex::new(()), AtomicUsize::new(1), Mutex::default());
-    let (turns, releases) = (turns.clone(), Errands::new("nnhal-release"));
-    (Server { backend, budget, turns, socket, releases, reading, readers, things }, service)
+    let (releases, submissions) = (Errands::new("nnhal-release"), Errands::new("nnhal-submit"));
+    let (turns, runs, watcher) = (turns.clone(), limits::RUNS.quota(), Watcher::new().unwrap());
+    let server = Server {
+        backend,
+        budget,
+        turns,
+        socket,
+        releases,
+        runs,
+        submissions,
+        watcher,
+        reading,
+        readers,
+        things,
+    };
+    (Arc::new(server), service)
 }
 
 /// What the service hears next.
@@ -32,7 +46,7 @@ fn hears(service: &OwnedFd) -> Answer {
 }
 
 /// What the reader leaves to be done of an order that the service gives.
-fn ordered(server: &Server, service: &OwnedFd, order: &Order, body: &[u8]) -> Option<Job> {
+fn ordered(server: &Arc<Server>, service: &OwnedFd, order: &Order, body: &[u8]) -> Option<Job> {
     send_with_body(service.as_fd(), &to_bytes(order), body, &[]).unwrap();
     let (message, files) = receive_unread(server.socket.as_fd(), true).unwrap().unwrap();
     let (order, body) = Body::of(message).expect("it makes sense");
@@ -48,6 +62,13 @@ fn run(call: u64, arguments: usize, control: &Control) -> (Order, Vec<u8>) {
 }
 
 const MANY: usize = 100_000;
+
+/// The same of what others say, on threads of theirs.
+fn hears_in_time(service: &OwnedFd) -> Answer {
+    let mut comes = [PollFd::new(service.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut comes, 20_000u16), Ok(1), "nothing comes");
+    hears(service)
+}
 
 #[test]
 fn what_is_long_is_read_by_a_turn_while_others_are_read_and_stops_when_it_is_cancelled() {
@@ -140,6 +161,63 @@ fn what_is_to_be_executed_is_on_the_clients_account_as_long_as_it_is_bound() {
         assert!(began.elapsed() < PATIENCE, "it is kept");
         std::thread::yield_now();
     }
+}
+
+/// Tells who tries it of each execution that is handed over, and of each that is to be stopped.
+struct HandedOver(Interface, Sender<Completer>, Sender<()>);
+
+impl Executable for HandedOver {
+    fn interface(&self) -> &Interface {
+        &self.0
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+        Ok(self)
+    }
+}
+
+impl Binding for HandedOver {
+    fn submit(
+        self: Arc<Self>,
+        _: Vec<OwnedFd>,
+        _: &Control,
+    ) -> std::result::Result<Submission, BackendError> {
+        let (completer, pending) = Pending::promised();
+        self.1.send(completer).unwrap();
+        let stops = self.2.clone();
+        Ok(Submission::Pending(pending.on_cancel(move || stops.send(()).unwrap())))
+    }
+}
+
+#[test]
+fn a_client_has_so_many_threads_for_executions_and_the_backend_has_what_comes_beyond_that() {
+    let (server, service) = server(&CallTurns::new(1));
+    let ((handed, over), (stops, stopped)) = (channel(), channel());
+    let model = HandedOver(Nothing::new().0.clone(), handed, stops);
+    server.things().executables.insert(1000, (1, Arc::new(model)));
+    let mut call = 0;
+    let mut run = |client, arguments| {
+        call += 1;
+        let (order, what) = run(call, arguments, &Control { client, ..Control::default() });
+        ordered(&server, &service, &order, &what)
+    };
+    let most = limits::RUNS.total() / limits::RUNS.parts;
+    let threads: Vec<_> = std::iter::from_fn(|| run(1, 1)).collect();
+    assert_eq!(threads.len() as u64, most);
+    assert!(run(2, 1).is_some(), "another client has its own");
+    let done = || Ok(Outcome { outputs: Vec::new(), on_device: Duration::ZERO });
+    over.recv_timeout(PATIENCE).unwrap().complete(done());
+    assert!(matches!(hears_in_time(&service), Answer::Ran(..)));
+    // One that is long to read is read on a thread of its client, too.
+    assert!(run(1, MANY).is_none());
+    let completer = over.recv_timeout(PATIENCE).unwrap();
+    let call = most + 3;
+    assert!(server.begin(Order::Cancel { call }, Body::Here(Vec::new()), Vec::new()).is_none());
+    stopped.recv_timeout(PATIENCE).unwrap();
+    completer.complete(Err(BackendError::Cancelled));
+    assert!(matches!(hears_in_time(&service), Answer::Failed(BackendError::Cancelled)));
+    drop(threads);
+    assert!(run(1, 1).is_some());
 }
 
 #[test]

@@ -17,7 +17,15 @@ pub struct Things {
     pub bindings: HashMap<u64, Arc<Kept>>,
     pub memories: HashMap<u64, (u32, Lent)>,
     /// What stops a call.
-    pub cancels: HashMap<u64, Arc<Stop>>,
+    pub cancels: HashMap<u64, Cancel>,
+}
+
+#[derive(Clone)]
+pub struct Cancel {
+    pub client: u32,
+    pub stop: Arc<Stop>,
+    /// Asks the device, which has the execution.
+    pub device: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 pub type Lent = Result<Memory, Arc<BackendError>>;
@@ -51,11 +59,7 @@ impl Things {
         self.bindings.get(&number).cloned().ok_or_else(|| missing("binding", number))
     }
 
-    pub fn to_bind(
-        &self,
-        executable: u64,
-        memories: Vec<Option<u64>>,
-    ) -> Result<ToBind, BackendError> {
+    pub fn to_bind(&self, executable: u64, memories: Vec<Option<u64>>) -> Result<ToBind, BackendError> {
         let lent = |number: Option<u64>| match number {
             None => Ok(None),
             Some(number) => match self.memories.get(&number) {

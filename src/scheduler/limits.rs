@@ -86,6 +86,9 @@ pub const LENT: Limit =
 /// for that, and is refused.
 pub const COPIED: Limit =
     Limit::new("executions have memory copied or wait for the backend's process", Total::Count(256), 4);
+/// Those that have a thread of the backend's process each. What comes when a client has no more is handed to the backend, which has
+/// it wait as it does without that process.
+pub const RUNS: Limit = Limit::new("executions have a thread of the backend's process", Total::Count(64), 2);
 /// Submitted executions over memory that a device may be at: each has a thread, which waits for that.
 pub const BUSY: Limit = Limit::new("submitted executions may wait for their memory", Total::Count(256), 4);
 /// Each has a thread.
@@ -104,7 +107,7 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 17] = [
+pub const LIMITS: [Limit; 18] = [
     CALLBACKS,
     EXECUTIONS,
     CHECKS,
@@ -116,6 +119,7 @@ pub const LIMITS: [Limit; 17] = [
     CACHE_FILES,
     LENT,
     COPIED,
+    RUNS,
     BUSY,
     FMQ_BURSTS,
     OBJECTS,
