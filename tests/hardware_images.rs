@@ -184,6 +184,58 @@ fn so_many_submitted_executions_of_a_client_wait_for_a_busy_device_and_no_more()
     }
 }
 
+/// A BLOB of so many zeroes.
+fn blob(bytes: usize, fault: Fault) -> Memory {
+    let description = HardwareBufferDescription {
+        width: bytes as i32,
+        height: 1,
+        layers: 1,
+        format: PixelFormat::BLOB,
+        usage: BufferUsage(0x33),
+        stride: bytes as i32,
+    };
+    let fds = descriptor(&memfd(&vec![0; bytes])).into_iter().collect();
+    let handle = NativeHandle { fds, ints: handle(0, fault) };
+    Memory::HardwareBuffer(HardwareBuffer { description, handle })
+}
+
+/// A device may be busy with constants, too; and where they lie in a hardware buffer, one thread at a time reads them.
+#[test]
+fn constants_that_a_device_is_busy_with_are_waited_for_without_a_turn() {
+    let (_device, driver) = (the_device(), driver());
+    let images = Convolutions::default();
+    let (model, pixels) = (driver.prepare(&images.model()), images.image(1));
+    let clients = [driver.connect(), driver.connect()];
+    // Constants of the second size are summed up beside their compilation.
+    for elements in [1 << 14, 1 << 17] {
+        set_busy(true);
+        let sum = || sum_model(elements, blob(4 * elements as usize, Fault::IsBusy));
+        std::thread::scope(|scope| {
+            let prepared: Vec<_> =
+                clients.iter().map(|client| scope.spawn(move || client.prepare(&sum()))).collect();
+            wait_until("both wait for the device", || DEVICE.lock().unwrap().waiting == clients.len());
+            let (told, done) = std::sync::mpsc::channel();
+            let (plain, result) = request(&floats(&pixels), images.bytes());
+            let model = &model;
+            scope.spawn(move || {
+                let executed = model.executeSynchronously(&plain, false, -1, -1);
+                told.send(executed.is_ok()).expect("somebody listens");
+            });
+            let served = done.recv_timeout(PATIENCE / 4);
+            set_busy(false);
+            assert_eq!(served, Ok(true), "{elements} elements");
+            assert!(bytes_of(&result) == Convolutions::result(&pixels));
+            for prepared in prepared {
+                let values = floats(&vec![0.5; elements as usize]);
+                let (request, result) = request(&values, values.len());
+                let sum = prepared.join().expect("prepared");
+                sum.executeSynchronously(&request, false, -1, -1).expect("executed");
+                assert!(bytes_of(&result) == values);
+            }
+        });
+    }
+}
+
 #[test]
 fn a_pixel_is_as_many_bytes_as_its_format_says() {
     let driver = driver();

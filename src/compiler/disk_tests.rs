@@ -6,6 +6,7 @@ use super::*;
 use crate::aidl;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Saved};
+use crate::model::Model;
 use crate::ops::NeverInterrupted;
 use std::fs::File;
 use std::sync::mpsc::{channel, Receiver, Sender};

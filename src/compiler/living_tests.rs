@@ -6,7 +6,7 @@ use crate::backend::{Arguments, BackendError, Binding, Info, Interface, Preferen
 use crate::compiler::tests::{turns, PATIENCE};
 use crate::compiler::*;
 use crate::memory::{ClientSlice, Mapping};
-use crate::model::{Constant, Lifetime, Operand};
+use crate::model::{Constant, Lifetime, Model, Operand};
 use crate::ops::NeverInterrupted;
 use crate::scheduler::boottime_ns;
 use crate::tensor::{OperandType, TensorInfo};

@@ -20,7 +20,7 @@ pub use saving::{SavePlace, StorePlace, Unsaved};
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Origin, Store};
 use crate::memory::Counted;
-use crate::model::{CountedModel, Model};
+use crate::model::CountedModel;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
@@ -318,7 +318,7 @@ impl Shared {
             control.check().map_err(|why| CompileError::Backend(why.into()))?;
             match work {
                 Work::Compile { model, options, files, mappings } => {
-                    self.compile(&model, options, files, mappings, control)
+                    self.compile(model, options, files, mappings, control)
                 }
                 Work::Load(files) => self.load(files, control),
             }
@@ -328,7 +328,7 @@ impl Shared {
 
     fn compile(
         &self,
-        model: &Model,
+        mut model: CountedModel,
         mut options: CompileOptions,
         files: Option<ClientFiles>,
         mut mappings: Option<Permit>,
@@ -342,11 +342,16 @@ impl Shared {
             living: &self.living,
             turns: &self.turns,
         };
+        let copied = model.copy_busy(&self.turns.check(control));
+        let copied = copied.map_err(|why| CompileError::Backend(why.into()))?;
+        // Copies are not kept until the first execution for their hash alone.
+        let mut none = None;
+        let for_name = if copied { &mut none } else { &mut mappings };
         // A client that keeps the model itself needs no second copy on the disk; one from earlier may be there.
         let keep = files.is_none();
-        let what = (model, &options);
+        let what = (&*model, &options);
         let (executable, store_as) =
-            storing::compile(&by, keep, what, &mut mappings, control).map_err(CompileError::Backend)?;
+            storing::compile(&by, keep, what, for_name, control).map_err(CompileError::Backend)?;
         let place = match files {
             Some(files) => self.save(&executable, &options, files, control).unwrap_or_else(|why| {
                 log::warn!("a compilation is not cached: {why}");

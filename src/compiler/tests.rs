@@ -4,6 +4,7 @@ use super::*;
 use crate::aidl;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
 use crate::cache::Key;
+use crate::model::Model;
 use crate::ops::NeverInterrupted;
 use crate::scheduler::limits::Total;
 use crate::scheduler::Exhausted;

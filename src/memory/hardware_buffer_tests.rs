@@ -40,6 +40,11 @@ fn slice(file: &File, usage: u64) -> ClientSlice {
     ClientSlice::whole(Arc::new(Mapping::hardware(import(file, usage).unwrap())))
 }
 
+/// Memory that a device may be busy with.
+pub(crate) fn memory_of_a_device() -> Mapping {
+    Mapping::hardware(import(&memfd(), 0x33).unwrap())
+}
+
 #[test]
 fn a_library_that_lacks_a_function_is_none() {
     for missing in [c"AHardwareBuffer_createFromHandle", c"AHardwareBuffer_describe", c"AHardwareBuffer_lock"]

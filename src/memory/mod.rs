@@ -60,6 +60,8 @@ pub use handed::{
     receive, receive_unread, receive_within, seal, send, send_with_body, unnamed_file, Message,
 };
 pub use hardware_buffer::stand_in_for_native_window;
+#[cfg(test)]
+pub(crate) use hardware_buffer::tests::memory_of_a_device;
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
 pub use kernel::{

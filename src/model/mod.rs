@@ -25,7 +25,9 @@ pub use request::{Argument, Request, RequestError, RequestPool};
 use crate::memory::{AlignedBuf, ClientSlice, Counted, MemoryError};
 use crate::ops::pace::Pace;
 use crate::ops::{self, Interrupt, OpError};
+use crate::scheduler::Copier;
 use crate::tensor::{TensorInfo, ALLOCATION};
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
 /// Constants up to this size are copied at once, whatever their type: it is cheaper than to decide. So a compiled model has them
@@ -84,6 +86,30 @@ impl CountedModel {
         let counted = Counted::take(bytes).ok_or_else(out_of_memory)?;
         Ok(CountedModel { model, _counted: counted })
     }
+
+    /// Copies the constants that lie in memory which a device may be busy with, and says whether there were any. That waits for the
+    /// device without a turn of `interrupt`. Those who read constants later have turns, and are several at once.
+    pub fn copy_busy(&mut self, interrupt: &dyn Interrupt) -> Result<bool, ModelError> {
+        let Model { main, referenced, .. } = &mut self.model;
+        // Many operands may name the same bytes.
+        let (mut pace, mut copier, mut copies) =
+            (Pace::of(interrupt), Copier::new(interrupt), BTreeMap::new());
+        for operand in std::iter::once(main).chain(referenced).flat_map(|graph| &mut graph.operands) {
+            pace.spend(LOOK)?;
+            let Lifetime::Constant(constant) = &mut operand.lifetime else { continue };
+            let Constant::Client(slice) = &*constant else { continue };
+            if !slice.may_be_busy() {
+                continue;
+            }
+            let copy = match copies.entry((std::ptr::from_ref(slice.mapping()), slice.offset(), slice.len()))
+            {
+                Entry::Occupied(copy) => Arc::clone(copy.get()),
+                Entry::Vacant(place) => place.insert(copies::private(slice, &mut copier)?).clone(),
+            };
+            *constant = Constant::Private(copy);
+        }
+        Ok(!copies.is_empty())
+    }
 }
 
 impl std::ops::Deref for CountedModel {
@@ -106,12 +132,13 @@ pub struct Subgraph {
 
 impl Subgraph {
     fn to_private(&self, pace: &mut Pace) -> Result<Subgraph, ModelError> {
-        let mut operands = Vec::with_capacity(self.operands.len());
+        let (mut operands, mut copier) =
+            (Vec::with_capacity(self.operands.len()), Copier::new(pace.interrupt()));
         for operand in &self.operands {
             pace.spend(COPY.saturating_add(operand.info.heap() / size_of::<u32>()))?;
             let mut copy = operand.clone();
             if let Lifetime::Constant(Constant::Client(slice)) = &operand.lifetime {
-                let private = copies::private(slice, pace.interrupt())?;
+                let private = copies::private(slice, &mut copier)?;
                 copy.lifetime = Lifetime::Constant(Constant::Private(private));
             }
             operands.push(copy);

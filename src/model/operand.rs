@@ -5,6 +5,7 @@ use super::copies::{copied, private};
 use super::{Constant, ExtensionOperand, ExtensionOperandType, Lifetime, ModelError, Operand, SMALL};
 use crate::aidl;
 use crate::ops::evaluate::check_rank;
+use crate::scheduler::Copier;
 use crate::tensor::{byte_size, ChannelQuant, Dims, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -231,7 +232,7 @@ fn constant(
         let slice = context.slice(location.poolIndex, offset, length)?;
         if steers || length <= SMALL {
             context.count_private(length)?;
-            Constant::Private(private(&slice, context.pace.interrupt())?)
+            Constant::Private(private(&slice, &mut Copier::new(context.pace.interrupt()))?)
         } else {
             Constant::Client(slice)
         }
