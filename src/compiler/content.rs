@@ -7,7 +7,7 @@
 
 use super::living::Prefix;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Preference};
-use crate::memory::MemoryError;
+use crate::memory::{Counted, MemoryError};
 use crate::model::{Constant, Lifetime, Model, OperationKind, Subgraph};
 use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, OpError};
@@ -54,35 +54,28 @@ pub(super) struct Outline {
     /// Hash of all but the constants' bytes.
     hash: Sha256,
     constants: Vec<Constant>,
+    /// Of the list of constants.
+    _counted: Counted,
 }
 
 impl Outline {
-    /// There may be very many operands and operations: it comes by yield points of `interrupt`.
+    /// `None` for a model without a name: its constants may be counted by the million, and lie in the same memory; or its client
+    /// has no memory left for the list of them. There may be very many operands and operations, too: it comes by yield points of
+    /// `interrupt`.
     pub fn new(
         model: &Model,
         options: &CompileOptions,
         interrupt: &dyn Interrupt,
-    ) -> Result<Self, BackendError> {
+    ) -> Result<Option<Self>, BackendError> {
         let mut hash = Hash { hash: Sha256::new(), pace: Pace::of(interrupt) };
+        let Some((mut constants, counted)) = room(model, &mut hash.pace)? else { return Ok(None) };
         hash.model(model, options)?;
-        let (mut constants, mut pace) = (Vec::new(), hash.pace);
-        pace.each(graphs(model).flat_map(|graph| &graph.operands), 1, |operand| {
+        hash.pace.each(graphs(model).flat_map(|graph| &graph.operands), 1, |operand| {
             if let Lifetime::Constant(constant) = &operand.lifetime {
                 constants.push(constant.clone());
             }
         })?;
-        Ok(Outline { hash: hash.hash, constants })
-    }
-
-    /// Whether it has a name: its constants may be counted by the million, and lie in the same memory.
-    pub fn has_name(&self) -> bool {
-        let blocks = self.constants.iter().map(|constant| constant.len().div_ceil(BLOCK).max(1));
-        blocks.fold(0, usize::saturating_add) <= MOST_BLOCKS
-    }
-
-    /// How much memory it takes.
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Constant>() * self.constants.capacity()
+        Ok(Some(Outline { hash: hash.hash, constants, _counted: counted }))
     }
 
     /// What the hash of every model with this outline begins with.
@@ -151,6 +144,22 @@ impl Outline {
         };
         self.constants.iter().flat_map(of_constant).collect()
     }
+}
+
+/// Room for a list of a model's constants, on its client's account; `None` where there is none, or they have too many blocks.
+fn room(model: &Model, pace: &mut Pace) -> Result<Option<(Vec<Constant>, Counted)>, OpError> {
+    let (mut count, mut blocks) = (0, 0usize);
+    for operand in graphs(model).flat_map(|graph| &graph.operands) {
+        pace.spend(1)?;
+        if let Lifetime::Constant(constant) = &operand.lifetime {
+            (count, blocks) = (count + 1, blocks.saturating_add(constant.len().div_ceil(BLOCK).max(1)));
+        }
+        if blocks > MOST_BLOCKS {
+            return Ok(None);
+        }
+    }
+    let (counted, mut list) = (Counted::take(size_of::<Constant>() * count), Vec::new());
+    Ok(counted.filter(|_| list.try_reserve_exact(count).is_ok()).map(|counted| (list, counted)))
 }
 
 /// A sum of bytes that is made many times as fast as a hash. It tells whether a client changed its memory between two

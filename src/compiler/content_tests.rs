@@ -1,7 +1,7 @@
 //! Tests of how models are hashed.
 
 use super::*;
-use crate::memory::{AlignedBuf, ClientSlice, Mapping};
+use crate::memory::{AlignedBuf, Budget, ClientSlice, Mapping};
 use crate::model::Operand;
 use crate::ops::testing::Counting;
 use crate::ops::{NeverInterrupted, OpError};
@@ -20,6 +20,10 @@ fn client(bytes: &[u8]) -> Constant {
 }
 
 fn outline(constants: &[Constant]) -> Outline {
+    outline_of(constants).expect("it has a name")
+}
+
+fn outline_of(constants: &[Constant]) -> Option<Outline> {
     let operand = |constant: &Constant| Operand {
         extension: None,
         info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[]),
@@ -111,10 +115,26 @@ fn what_is_hashed_later_is_hashed_as_it_was_or_not_at_all() {
 
 #[test]
 fn models_of_very_many_constants_have_no_name() {
-    let many = |count| outline(&vec![private(&[1]); count]).has_name();
+    let many = |count| outline_of(&vec![private(&[1]); count]).is_some();
     assert!(many(MOST_BLOCKS) && !many(MOST_BLOCKS + 1));
-    assert!(!outline(&vec![private(&[]); MOST_BLOCKS + 1]).has_name());
-    assert!(!outline(&vec![private(&vec![1; 4 * BLOCK]); MOST_BLOCKS / 4 + 1]).has_name());
+    assert!(outline_of(&vec![private(&[]); MOST_BLOCKS + 1]).is_none());
+    assert!(outline_of(&vec![private(&vec![1; 4 * BLOCK]); MOST_BLOCKS / 4 + 1]).is_none());
+}
+
+#[test]
+fn the_list_of_constants_is_its_clients() {
+    const CONSTANTS: usize = 1000;
+    let budget = Budget::new(1 << 20);
+    let _account = budget.on_account_of(1);
+    let constants = vec![private(&[1]); CONSTANTS];
+    let before = budget.private().held();
+    let outline = outline_of(&constants).unwrap();
+    assert!(budget.private().held() >= before + (CONSTANTS * size_of::<Constant>()) as u64);
+    drop(outline);
+    assert_eq!(budget.private().held(), before);
+    // One that there is no memory for is not made.
+    assert!(outline_of(&vec![private(&[1]); MOST_BLOCKS]).is_none());
+    assert_eq!(budget.private().held(), before);
 }
 
 /// Counts how often the turn could have been given up.

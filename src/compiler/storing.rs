@@ -51,10 +51,9 @@ pub(super) fn compile(
     if options.just_in_time || bytes < LEAST_CONSTANTS || !Account::of_thread().may_have(bytes) {
         return Ok((by.backend.compile(model, options, control)?, None));
     }
-    let outline = Outline::new(model, options, &by.turns.check(control))?;
-    if !outline.has_name() {
+    let Some(outline) = Outline::new(model, options, &by.turns.check(control))? else {
         return Ok((by.backend.compile(model, options, control)?, None));
-    }
+    };
     let what = What { model, options, outline: &outline, control };
     let (uid, prefix) = (control.client, outline.prefix());
     // Operands may name the same bytes over and over.
@@ -84,7 +83,7 @@ pub(super) fn compile(
         (Some(token), _) => Some(StoreName::Token(token)),
         // None if its client has no memory left for the name.
         (None, sums) => {
-            let counted = Counted::take(outline.bytes() + size_of_val(&sums[..]));
+            let counted = Counted::take(size_of_val(&sums[..]));
             mappings.take().zip(counted).map(|(permit, counted)| StoreName::OfContent {
                 outline,
                 sums,
@@ -268,7 +267,7 @@ mod tests {
             let by = By { backend: &backend, store: None, living: &living, turns: &turns };
             let options = CompileOptions::default();
             let _compiled = compile(&by, true, (&model, &options), &mut None, &control).unwrap();
-            let prefix = Outline::new(&model, &options, &control).unwrap().prefix();
+            let prefix = Outline::new(&model, &options, &control).unwrap().unwrap().prefix();
             assert_eq!(living.has_like(0, &prefix), is_read, "{bytes}");
         }
     }
