@@ -64,18 +64,11 @@ pub(super) fn compile(
     let is_hashed = keeps.is_some() && mappings.is_none();
     let making = if is_stored { None } else { by.living.begin(uid, prefix) };
     let (executable, names) = match making {
-        Some(making) => {
-            let (executable, names) = by.compile_beside(what, is_hashed, &making)?;
-            making.made(&executable);
-            (executable, names)
-        }
-        None => match by.find_or_make(what, stored, is_hashed)? {
-            (executable, Some(names)) => (executable, names),
-            // It is stored, or will be by who made it.
-            (executable, None) => return Ok((executable, None)),
-        },
+        Some(making) => by.compile_beside(what, is_hashed, making)?,
+        None => by.find_or_make(what, stored, is_hashed)?,
     };
-    let Some((store, counts)) = keeps else { return Ok((executable, None)) };
+    // Without names it is stored, or will be by who made it, or cannot be.
+    let Some((names, (store, counts))) = names.zip(keeps) else { return Ok((executable, None)) };
     if !is_stored {
         counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
     }
@@ -101,16 +94,20 @@ impl By<'_> {
         &self,
         what: What,
         is_hashed: bool,
-        making: &Making,
-    ) -> Result<(Arc<dyn Executable>, Names), BackendError> {
+        making: Making,
+    ) -> Result<(Arc<dyn Executable>, Option<Names>), BackendError> {
         let compile = || self.backend.compile(what.model, what.options, what.control);
         let names = |most| {
             let names = self.names(what, is_hashed, (most, 1));
             names.inspect(|(_, sums)| making.name(what.outline.name(sums)))
         };
         let (executable, names) = beside(threads(what.options), compile, names);
-        let names = names?;
-        Ok((executable?, names))
+        let names = unless_stopped(names)?;
+        let executable = executable?;
+        if names.is_some() {
+            making.made(&executable);
+        }
+        Ok((executable, names))
     }
 
     /// The model that its client has, or that the store has; or else a new one, with its names.
@@ -124,13 +121,16 @@ impl By<'_> {
         let names = |is_hashed| self.names(what, is_hashed, (threads(options), 0));
         // A hash takes longer than sums: so it is made at once where it is likely to be of use.
         let is_alive = self.living.has_like(control.client, &outline.prefix());
-        let (mut token, sums) = names((stored.is_some() || is_hashed) && !is_alive)?;
+        let first = unless_stopped(names((stored.is_some() || is_hashed) && !is_alive))?;
+        let Some((mut token, sums)) = first else {
+            return Ok((self.backend.compile(model, options, control)?, None));
+        };
         let making = match self.living.find(outline.name(&sums), control)? {
             Found::Alive(executable) => return Ok((executable, None)),
             Found::Missing(making) => making,
         };
         if token.is_none() && (stored.is_some() || is_hashed) {
-            token = names(true)?.0;
+            token = unless_stopped(names(true))?.and_then(|(token, _)| token);
         }
         if let Some((store, token)) = stored.zip(token) {
             let key = Key { uid: control.client, token };
@@ -187,6 +187,19 @@ impl By<'_> {
     }
 }
 
+/// The names, if they could be made. A model whose constants cannot be read has none, and is neither shared nor stored; the backend says
+/// whether it can be compiled all the same. What is to stop is not compiled without a name either.
+fn unless_stopped(names: Result<Names, BackendError>) -> Result<Option<Names>, BackendError> {
+    match names {
+        Ok(names) => Ok(Some(names)),
+        Err(why @ (BackendError::DeadlinePassed | BackendError::Cancelled)) => Err(why),
+        Err(why) => {
+            log::warn!("a compilation is neither shared nor stored: {why}");
+            Ok(None)
+        }
+    }
+}
+
 /// Does `work` here and `other` beside it, by what is left of so many threads.
 fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(usize) -> U + Sync) -> (T, U) {
     std::thread::scope(|scope| {
@@ -219,9 +232,10 @@ mod tests {
     use super::super::tests::{model, turns};
     use super::*;
     use crate::backend::cpu::CpuBackend;
-    use crate::memory::{Budget, ClientSlice, Mapping};
+    use crate::memory::{Access, Budget, ClientSlice, Mapping};
     use crate::model::{Constant, Operand};
     use crate::tensor::{OperandType, TensorInfo};
+    use std::os::fd::AsFd;
 
     #[test]
     fn constants_that_no_store_has_room_for_are_not_hashed() {
@@ -270,5 +284,36 @@ mod tests {
             let prefix = Outline::new(&model, &options, &control).unwrap().unwrap().prefix();
             assert_eq!(living.has_like(0, &prefix), is_read, "{bytes}");
         }
+    }
+
+    #[test]
+    fn names_that_cannot_be_made_cost_no_compilation_unless_it_is_to_stop() {
+        let file = crate::memory::unnamed_file(LEAST_CONSTANTS).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, LEAST_CONSTANTS, Access::Read).unwrap();
+        // No operation needs it, and it cannot be read.
+        file.set_len(0).unwrap();
+        let mut model = model();
+        model.main.operands.push(Operand {
+            extension: None,
+            info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[LEAST_CONSTANTS as u32]),
+            lifetime: Lifetime::Constant(Constant::Client(ClientSlice::whole(Arc::new(mapping)))),
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::new(directory.path(), "driver", 1 << 30));
+        let (backend, (turns, _), counts) = (CpuBackend::new(1).unwrap(), turns(), CacheCounts::default());
+        let (living, options, control) = (Living::default(), CompileOptions::default(), Control::default());
+        let by = By { backend: &backend, store: Some((&store, &counts)), living: &living, turns: &turns };
+        let compile = |control: &Control| compile(&by, true, (&model, &options), &mut None, control);
+        let prefix = Outline::new(&model, &options, &control).unwrap().unwrap().prefix();
+        let (_, place) = compile(&control).unwrap();
+        assert!(place.is_none() && !living.has_like(0, &prefix));
+        // Beside one that is like it, constants are read before.
+        let other: Arc<dyn Executable> = compile(&control).unwrap().0;
+        let mut name = [0; 32];
+        name[..prefix.len()].copy_from_slice(&prefix);
+        living.also(0, name, &other);
+        assert!(compile(&control).unwrap().1.is_none());
+        control.cancelled.set();
+        assert!(matches!(compile(&control), Err(BackendError::Cancelled)));
     }
 }
