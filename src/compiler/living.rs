@@ -37,6 +37,17 @@ struct Models {
 enum State {
     InTheMaking,
     Made(Weak<dyn Executable>),
+    /// Another name of one that was made.
+    Also(Weak<dyn Executable>),
+}
+
+/// What is to be done about a name.
+enum Look {
+    /// Another makes the model, or one that may be it.
+    Wait,
+    /// The place was taken for who looked.
+    Make,
+    Made(Arc<dyn Executable>),
 }
 
 /// What there is of a model.
@@ -49,7 +60,8 @@ pub(super) enum Found<'l> {
 /// The place of who makes a model. Others wait until it is made, or this is dropped.
 pub(super) struct Making<'l> {
     living: &'l Living,
-    of: Mutex<(u32, Name)>,
+    /// `None` once it is made: the place may be another's then.
+    of: Mutex<Option<(u32, Name)>>,
 }
 
 impl Living {
@@ -67,7 +79,7 @@ impl Living {
             return None;
         }
         models.put(of, State::InTheMaking);
-        Some(Making { living: self, of: Mutex::new(of) })
+        Some(Making { living: self, of: Mutex::new(Some(of)) })
     }
 
     /// The model that the client of `control` has under this name, once it is made if somebody makes it; otherwise the place
@@ -76,9 +88,7 @@ impl Living {
         let of = (control.client, name);
         let mut wait = None;
         let look = || {
-            let mut lost = None; // is not dropped under the lock
-            let found = self.lock().take(of, &mut lost);
-            drop(lost);
+            let found = self.look(of);
             if found.is_none() && wait.is_none() {
                 control.before_waiting();
                 wait = Some(wait_for("the same model, which is being compiled"));
@@ -87,15 +97,33 @@ impl Living {
         };
         Ok(match self.waiting.until(control, look)? {
             Some(executable) => Found::Alive(executable),
-            None => Found::Missing(Making { living: self, of: Mutex::new(of) }),
+            None => Found::Missing(Making { living: self, of: Mutex::new(Some(of)) }),
         })
     }
 
-    /// Has a model that is alive found under another name as well.
+    /// The model, or nothing and the place to make it; `None` while it may be in the making.
+    fn look(&self, of: (u32, Name)) -> Option<Option<Arc<dyn Executable>>> {
+        let mut lost = None;
+        loop {
+            let look = self.lock().look(of, lost.as_ref());
+            // All compilations wait for the lock, so it is not held here: a model may ask the disk whether it is lost, and what is lost may
+            // be dropped.
+            match look {
+                Look::Wait => return None,
+                Look::Make => return Some(None),
+                Look::Made(executable) if !executable.is_lost() => return Some(Some(executable)),
+                Look::Made(executable) => lost = Some(executable),
+            }
+        }
+    }
+
+    /// Has a model that is alive found under another name as well, until it gets the next one: a model may be saved over and over,
+    /// each time under a new name.
     pub fn also(&self, uid: u32, name: Name, executable: &Arc<dyn Executable>) {
-        let mut models = self.lock();
+        let (mut models, made) = (self.lock(), Arc::downgrade(executable));
         if models.by_name.get(&(uid, name)).is_none_or(|state| !state.is_of_use()) {
-            models.put((uid, name), State::Made(Arc::downgrade(executable)));
+            models.forget_other_name(uid, &made);
+            models.put((uid, name), State::Also(made));
         }
     }
 
@@ -121,27 +149,34 @@ impl Models {
         self.by_name.range(like).any(|(_, state)| state.is_of_use())
     }
 
-    /// The model, or nothing and the place to make it; `None` while another makes it, or one that may be it. Puts one that is
-    /// `lost` there.
-    fn take(
-        &mut self,
-        of: (u32, Name),
-        lost: &mut Option<Arc<dyn Executable>>,
-    ) -> Option<Option<Arc<dyn Executable>>> {
+    /// What to do about a model, unless it is the one that is `lost`.
+    fn look(&mut self, of: (u32, Name), lost: Option<&Arc<dyn Executable>>) -> Look {
         let [a, b, c, d, e, f, g, h, ..] = of.1;
         if let Some(State::InTheMaking) = self.by_name.get(&unnamed(of.0, [a, b, c, d, e, f, g, h])) {
-            return None;
+            return Look::Wait;
         }
+        let is_lost = |made| lost.is_some_and(|lost| Weak::ptr_eq(made, &Arc::downgrade(lost)));
         match self.by_name.get(&of) {
-            Some(State::InTheMaking) => return None,
-            Some(State::Made(made)) => match made.upgrade() {
-                Some(executable) if !executable.is_lost() => return Some(Some(executable)),
-                other => *lost = other,
-            },
-            None => {}
+            Some(State::InTheMaking) => return Look::Wait,
+            Some(State::Made(made) | State::Also(made)) if !is_lost(made) => {
+                if let Some(executable) = made.upgrade() {
+                    return Look::Made(executable);
+                }
+            }
+            _ => {}
         }
         self.put(of, State::InTheMaking);
-        Some(None)
+        Look::Make
+    }
+
+    /// Forgets the other name that a model of this client has.
+    fn forget_other_name(&mut self, uid: u32, of: &Weak<dyn Executable>) {
+        let is_it = |state: &State| matches!(state, State::Also(made) if Weak::ptr_eq(made, of));
+        let mut names = self.by_name.range((uid, [0; 32])..=(uid, [u8::MAX; 32]));
+        let other = names.find(|(_, state)| is_it(state)).map(|(name, _)| *name);
+        if let Some(name) = other {
+            self.by_name.remove(&name);
+        }
     }
 
     fn put(&mut self, of: (u32, Name), state: State) {
@@ -160,7 +195,7 @@ impl State {
     fn is_of_use(&self) -> bool {
         match self {
             State::InTheMaking => true,
-            State::Made(made) => made.strong_count() > 0,
+            State::Made(made) | State::Also(made) => made.strong_count() > 0,
         }
     }
 }
@@ -168,34 +203,37 @@ impl State {
 impl Making<'_> {
     /// Gives the model its name: those who want others that are like it need not wait any more.
     pub fn name(&self, name: Name) {
-        let mut of = self.of();
-        let mut models = self.living.lock();
-        models.by_name.remove(&of);
-        of.1 = name;
-        models.put(*of, State::InTheMaking);
-        drop(models);
+        if let Some(of) = &mut *self.of() {
+            let mut models = self.living.lock();
+            models.by_name.remove(of);
+            of.1 = name;
+            models.put(*of, State::InTheMaking);
+        }
         self.living.waiting.look_again();
     }
 
     /// Has others find the model for as long as anybody has it.
     pub fn made(self, executable: &Arc<dyn Executable>) {
-        let of = *self.of();
-        self.living.lock().put(of, State::Made(Arc::downgrade(executable)));
+        self.give_up_for(executable);
     }
 
-    fn of(&self) -> MutexGuard<'_, (u32, Name)> {
+    /// From here on the place may be another's, who makes the model anew as it was lost.
+    fn give_up_for(&self, executable: &Arc<dyn Executable>) {
+        if let Some(of) = self.of().take() {
+            self.living.lock().put(of, State::Made(Arc::downgrade(executable)));
+        }
+    }
+
+    fn of(&self) -> MutexGuard<'_, Option<(u32, Name)>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        let of = *self.of();
-        let mut models = self.living.lock();
-        if matches!(models.by_name.get(&of), Some(State::InTheMaking)) {
-            models.by_name.remove(&of);
+        if let Some(of) = self.of().take() {
+            self.living.lock().by_name.remove(&of);
         }
-        drop(models);
         self.living.waiting.look_again();
     }
 }

@@ -11,7 +11,7 @@ use crate::ops::NeverInterrupted;
 use crate::scheduler::boottime_ns;
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{channel, Receiver};
+use std::sync::mpsc::{channel, Receiver, Sender};
 
 const CLIENT: u32 = 7;
 
@@ -28,6 +28,26 @@ impl Executable for Losable {
     }
     fn is_lost(&self) -> bool {
         self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Tells when it is asked whether it is lost, and does not know before it is told itself.
+struct Slow {
+    asked: Mutex<Sender<()>>,
+    known: Mutex<Receiver<()>>,
+}
+
+impl Executable for Slow {
+    fn interface(&self) -> &Interface {
+        unreachable!("not asked for here")
+    }
+    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        unreachable!("not asked for here")
+    }
+    fn is_lost(&self) -> bool {
+        self.asked.lock().unwrap().send(()).unwrap();
+        self.known.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        true
     }
 }
 
@@ -121,6 +141,62 @@ fn a_model_without_a_name_yet_may_be_any_that_is_like_it() {
     drop(executable);
     drop(living.begin(CLIENT, prefix).unwrap());
     assert!(!living.has_like(CLIENT, &prefix));
+}
+
+#[test]
+fn to_find_out_whether_a_model_is_lost_keeps_nobody_else_waiting() {
+    let (living, (tell, told), (know, known)) = (Living::default(), channel(), channel());
+    let slow: Arc<dyn Executable> = Arc::new(Slow { asked: Mutex::new(tell), known: Mutex::new(known) });
+    let Found::Missing(making) = living.find([1; 32], &of(CLIENT)).unwrap() else { panic!("it is alive") };
+    making.made(&slow);
+    let (tell_other, other) = channel();
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| alive(living.find([1; 32], &of(CLIENT)).unwrap()));
+        told.recv_timeout(PATIENCE).unwrap();
+        scope.spawn(|| {
+            make(&living, [2; 32], CLIENT + 1);
+            tell_other.send(()).unwrap();
+        });
+        let finds = other.recv_timeout(PATIENCE / 4);
+        // Meanwhile another has found it lost, and made it anew.
+        let anew: Arc<dyn Executable> = Arc::<Losable>::default();
+        living.lock().put((CLIENT, [1; 32]), State::Made(Arc::downgrade(&anew)));
+        know.send(()).unwrap();
+        assert!(Arc::ptr_eq(&asks.join().unwrap().unwrap(), &anew));
+        assert_eq!(finds, Ok(()));
+    });
+}
+
+#[test]
+fn the_place_of_a_model_that_was_made_and_lost_is_its_next_makers() {
+    let (living, losable) = (Living::default(), Arc::<Losable>::default());
+    let executable: Arc<dyn Executable> = losable.clone();
+    let Found::Missing(making) = living.find([1; 32], &of(CLIENT)).unwrap() else { panic!("it is alive") };
+    making.give_up_for(&executable);
+    losable.0.store(true, Ordering::SeqCst);
+    let Found::Missing(anew) = living.find([1; 32], &of(CLIENT)).unwrap() else { panic!("it is alive") };
+    drop(making);
+    let late = Control { deadline_ns: Some(boottime_ns() + 1_000_000), ..of(CLIENT) };
+    assert!(matches!(living.find([1; 32], &late), Err(OpError::DeadlinePassed)), "it is in the making");
+    drop(anew);
+}
+
+#[test]
+fn a_model_that_is_saved_over_and_over_has_one_other_name() {
+    let living = Living::default();
+    let name = |i: u32| {
+        let mut name = [7; 32];
+        name[..4].copy_from_slice(&i.to_le_bytes());
+        name
+    };
+    let [executable, other] = [[200; 32], [201; 32]].map(|name| make(&living, name, CLIENT));
+    living.also(CLIENT, [202; 32], &other);
+    (0..10_000).for_each(|i| living.also(CLIENT, name(i), &executable));
+    assert_eq!(living.lock().by_name.len(), 4);
+    for found in [[200; 32], name(9_999)] {
+        assert!(Arc::ptr_eq(&alive(living.find(found, &of(CLIENT)).unwrap()).unwrap(), &executable));
+    }
+    assert!(Arc::ptr_eq(&alive(living.find([202; 32], &of(CLIENT)).unwrap()).unwrap(), &other));
 }
 
 #[test]
