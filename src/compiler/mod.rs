@@ -352,6 +352,7 @@ impl Shared {
         let what = (&*model, &options);
         let (executable, store_as) =
             storing::compile(&by, keep, what, for_name, control).map_err(CompileError::Backend)?;
+        drop(model); // its constants may be copies: to save takes memory of its own
         let place = match files {
             Some(files) => self.save(&executable, &options, files, control).unwrap_or_else(|why| {
                 log::warn!("a compilation is not cached: {why}");

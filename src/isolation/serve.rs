@@ -214,8 +214,10 @@ impl Server {
             }
             Order::Cancel { call } => {
                 let cancel = self.things().cancels.get(&call).cloned();
-                if let Some(Cancel { client, stop, device }) = cancel {
+                if let Some(Cancel { client, stop, .. }) = cancel {
                     stop.set();
+                    // Looked for after that: who hands an execution to the backend says how to ask it, and then sees that it is to stop.
+                    let device = self.things().cancels.get(&call).and_then(|cancel| cancel.device.clone());
                     if let Some(device) = device {
                         // What stood in the backend's line is let go of by who asks.
                         self.releases.run(client, move || device());
@@ -364,7 +366,9 @@ impl Server {
     /// Hands an execution to the backend, to have it wait and run without a thread of this process.
     fn submit(self: &Arc<Self>, Run { call, body, since, mut control }: Run) {
         let _account = control.on_account();
-        let kept = match self.to_run(body, since, &mut control) {
+        // Others of the client wait for the thread, and to bind may take the backend a while.
+        let checked = control.check().map_err(BackendError::from);
+        let kept = match checked.and_then(|()| self.to_run(body, since, &mut control)) {
             Ok(kept) => kept,
             Err(why) => return self.answer(call, || unbound(why)),
         };

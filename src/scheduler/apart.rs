@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long two must be seen on one core: what is noted of the other is as old as its last step.
 const MET: Duration = Duration::from_micros(50);
+/// A queue for a device may have any number of places, none of which is a core's.
+const MOST: usize = 1024;
 /// How long one stays where it is that found no other core.
 const NO_OTHER: Duration = Duration::from_millis(10);
 
@@ -29,9 +31,9 @@ const FREE: usize = usize::MAX;
 const UNKNOWN: usize = usize::MAX - 1;
 
 impl Apart {
-    /// For as many as may compute at the same time.
+    /// For as many as may compute at the same time, up to a number beyond which a machine has no core for each.
     pub fn new(places: usize) -> Self {
-        Apart((0..places).map(|_| AtomicUsize::new(FREE)).collect())
+        Apart((0..places.min(MOST)).map(|_| AtomicUsize::new(FREE)).collect())
     }
 
     /// Takes a free place; one caller at a time.

@@ -38,7 +38,19 @@ pub fn go_beside(taken: impl Iterator<Item = usize>) -> Option<usize> {
     // The kernel refuses a set without a core.
     sched_setaffinity(this, &free).ok()?;
     let here = core();
-    sched_setaffinity(this, &own).ok().and(here)
+    // What a thread asks for stays with it. Who asked for nothing asks for every core: it is to use those, too, that the process may
+    // use later.
+    let asks_for_nothing = every()
+        .is_some_and(|every| sched_setaffinity(this, &every).is_ok() && sched_getaffinity(this) == Ok(own));
+    match asks_for_nothing {
+        true => here,
+        false => sched_setaffinity(this, &own).ok().and(here),
+    }
+}
+
+fn every() -> Option<CpuSet> {
+    let mut cores = CpuSet::new();
+    (0..CpuSet::count()).try_for_each(|core| cores.set(core)).ok().map(|()| cores)
 }
 
 #[cfg(test)]

@@ -420,3 +420,21 @@ fn a_client_never_has_more_than_its_limit() {
     assert_eq!(said(&heard, 1), ["beyond the limit"]);
     assert!(is_idle(&turns));
 }
+
+#[test]
+fn who_has_no_turn_any_more_has_no_place_among_those_who_compute() {
+    let (turns, control) = (Turns::new(2), Control::default());
+    let take = |client| turns.take(client, Priority::Medium, &control).unwrap();
+    for _ in 0..3 {
+        let (turn, other) = (take(1), take(2));
+        assert_eq!(turns.apart.take(), None, "both compute");
+        // One is lent, and had again.
+        turn.lend();
+        let free = turns.apart.take().expect("one has lent its turn");
+        turns.apart.give(free);
+        turn.pass(&control).unwrap();
+        drop((turn, other));
+    }
+    let places = [turns.apart.take(), turns.apart.take(), turns.apart.take()];
+    assert_eq!(places.iter().flatten().count(), 2);
+}

@@ -78,10 +78,7 @@ impl Strips {
             (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output, work.team.threads());
         let unit = if count < width { count } else { together * width };
         let units = pixels.div_ceil(unit);
-        let bands = match units.div_ceil(count.div_ceil(unit)) {
-            bands if bands < threads => bands,
-            bands => bands.next_multiple_of(threads).min(units),
-        };
+        let bands = bands_of(units, count.div_ceil(unit), threads);
         let whole = Strips { pixels, unit, bands, channels, strips: 1 };
         // A task copies its rows whole where channels have several outputs, and whole rows are gone on with at one go.
         let is_whole = geometry.multiplier > 1 || (work.then.is_some() && bands >= 2 * threads);
@@ -115,6 +112,14 @@ impl Strips {
     }
 }
 
+/// How many bands there are of so many units, each of at most `most`: as many for each thread, where there is one for each.
+fn bands_of(units: usize, most: usize, threads: usize) -> usize {
+    match units.div_ceil(most) {
+        bands if bands < threads => bands,
+        bands => bands.next_multiple_of(threads).min(units),
+    }
+}
+
 /// Calls `make` for all strips of an output, on all threads, until done or interrupted. For the other arguments see
 /// [`Strips::new`].
 pub fn for_each_strip<T: AnyBitPattern + Send>(
@@ -143,6 +148,21 @@ pub fn for_each_strip<T: AnyBitPattern + Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_have_as_many_bands_each_where_there_are_enough() {
+        for (units, most, threads, bands) in [
+            (28, 4, 2, 8),
+            (28, 4, 3, 9),
+            (28, 4, 1, 7),
+            (7, 4, 4, 2),
+            (3, 1, 2, 3),
+            (1, 1, 2, 1),
+            (0, 1, 2, 0),
+        ] {
+            assert_eq!(bands_of(units, most, threads), bands, "{units} units, {most} at the most, {threads}");
+        }
+    }
 
     #[test]
     fn each_channel_of_each_pixel_is_in_one_strip() {
