@@ -330,8 +330,11 @@ impl Turn {
     fn wait(&self, control: &Control) -> Result<(), OpError> {
         let _waiting = slow_calls::wait_for(self.turns.what);
         let granted = || self.seat.granted.load(Ordering::Acquire).then_some(());
+        // Who had the turn woke this thread on its core, and mostly was put aside by that, with an answer still to send: it goes
+        // first, as it has little left to do.
         control
             .park_until(granted)
+            .inspect(|()| thread::yield_now())
             .inspect_err(|_| drop(self.turns.leave(&mut self.turns.lock(), &self.seat, self.turns.now())))
     }
 
