@@ -132,7 +132,7 @@ fn the_list_of_constants_is_its_clients() {
     assert!(budget.private().held() >= before + (CONSTANTS * size_of::<Constant>()) as u64);
     drop(outline);
     assert_eq!(budget.private().held(), before);
-    // One that there is no memory for is not made.
+    // The list is not made where its client has no memory left.
     assert!(outline_of(&vec![private(&[1]); MOST_BLOCKS]).is_none());
     assert_eq!(budget.private().held(), before);
 }

@@ -47,7 +47,7 @@ pub(super) fn compile(
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let bytes = constants(model);
     // To look would read the constants now, which just-in-time compilation leaves to the first execution. What packed constants
-    // take is about what they take themselves: where there is no memory for so much, none is read.
+    // take is about what they take themselves: none is read of which the client cannot have so much.
     if options.just_in_time || bytes < LEAST_CONSTANTS || !Account::of_thread().may_have(bytes) {
         return Ok((by.backend.compile(model, options, control)?, None));
     }

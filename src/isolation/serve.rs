@@ -78,24 +78,8 @@ pub fn serve(backend: Arc<dyn Backend>, budget: Budget) -> Result<Infallible> {
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
     let hello = Reply { call: 0, answer: Answer::Hello(backend.info()) };
     send(socket.as_fd(), &to_bytes(&hello), &[])?;
-    let things = Mutex::default();
-    let (reading, readers) = (Mutex::new(()), AtomicUsize::new(1));
     let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
-    let (releases, submissions) = (Errands::new("nnhal-release"), Errands::new("nnhal-submit"));
-    let (runs, watcher) = (limits::RUNS.quota(), Watcher::new()?);
-    let server = Arc::new(Server {
-        backend,
-        budget,
-        turns,
-        socket,
-        releases,
-        runs,
-        submissions,
-        watcher,
-        reading,
-        readers,
-        things,
-    });
+    let server = Server::new(backend, budget, turns, socket)?;
     let reader = std::thread::Builder::new().name("nnhal-serve".into());
     reader.spawn(move || server.work())?;
     // Threads that read come and go, and this one would end the process.
@@ -105,6 +89,28 @@ pub fn serve(backend: Arc<dyn Backend>, budget: Budget) -> Result<Infallible> {
 }
 
 impl Server {
+    /// One with a thread that is about to read.
+    fn new(
+        backend: Arc<dyn Backend>,
+        budget: Budget,
+        turns: CallTurns,
+        socket: OwnedFd,
+    ) -> Result<Arc<Self>> {
+        Ok(Arc::new(Server {
+            backend,
+            budget,
+            turns,
+            socket,
+            releases: Errands::new("nnhal-release"),
+            runs: limits::RUNS.quota(),
+            submissions: Errands::new("nnhal-submit"),
+            watcher: Watcher::new()?,
+            reading: Mutex::new(()),
+            readers: AtomicUsize::new(1),
+            things: Mutex::default(),
+        }))
+    }
+
     /// Reads and does what it reads, as long as threads are needed that do.
     fn work(self: Arc<Self>) {
         loop {

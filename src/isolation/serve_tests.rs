@@ -20,23 +20,7 @@ fn server(turns: &CallTurns) -> (Arc<Server>, OwnedFd) {
     let (socket, service) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
     let (backend, budget) = (Arc::new(CpuBackend::new(1).unwrap()), Budget::new(1 << 30));
-    let (reading, readers, things) = (Mutex::new(()), AtomicUsize::new(1), Mutex::default());
-    let (releases, submissions) = (Errands::new("nnhal-release"), Errands::new("nnhal-submit"));
-    let (turns, runs, watcher) = (turns.clone(), limits::RUNS.quota(), Watcher::new().unwrap());
-    let server = Server {
-        backend,
-        budget,
-        turns,
-        socket,
-        releases,
-        runs,
-        submissions,
-        watcher,
-        reading,
-        readers,
-        things,
-    };
-    (Arc::new(server), service)
+    (Server::new(backend, budget, turns.clone(), socket).unwrap(), service)
 }
 
 /// What the service hears next.

@@ -1,4 +1,4 @@
-//! By which turn a thread computes: for what it comes upon that takes long and is no computing, as to free large memory.
+//! By which turn a thread computes: for what takes long on its way and needs no core, as to free large memory.
 //!
 //! It must not know what is computed.
 

@@ -128,12 +128,13 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     let recording = wants_watch(args).map(|flag| record(args, flag, &mut session, &inputs)).transpose();
     let recording = had(recording, &mut fault).flatten();
     let is_of_processor = had(profile::is_of_processor(session.driver()), &mut fault).unwrap_or(false);
-    // What is measured from here on has the machine to itself.
+    // Once its model is gone, loads are not given that.
     let driver = session.into_driver();
     // Left to the first execution, nothing would be kept before it.
     let kept = PrepareOptions { just_in_time: false, ..prepare };
     let load = had(preparation::from_cache(&driver, &imported.model, &kept), &mut fault);
     figures.cache_load_ms = load.flatten().map(ms);
+    // What is measured from here on has the machine to itself.
     drop(driver);
     if let Some(recording) = &recording {
         let peaks = || is_of_processor.then(|| profile::peaks(threads)).flatten();
