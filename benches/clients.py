@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What many clients of one model take: executions a second of all of them, and the memory of the daemon.
 
-    benches/clients.py [--release FOLDER] [--clients N...] [--threads N] [--seconds S] [--users] [--together] MODEL...
+    benches/clients.py [--release FOLDER] [--clients N...] [--threads N] [--seconds S] [--users] [--share-weights] [--together] MODEL...
 
 For each .tflite model and each number of clients a daemon is started. Its clients, a process each, prepare the model one after
 the other, or all of them at once, and execute it in bursts side by side until they are killed; the daemon's own count of some
@@ -46,6 +46,7 @@ class Daemon:
         self.tool = [f"{arguments.release}/nnhal", "--service", self.service]
         command = [f"{arguments.release}/nnhald", "--service", self.service, "--data", f"{folder}/data"]
         command += ["--threads", str(arguments.threads)] + (["--socket-mode", "666"] if arguments.users else [])
+        command += ["--share-weights"] if arguments.share_weights else []
         os.chmod(folder, 0o755)
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         began = time.monotonic()
@@ -117,6 +118,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--users", action="store_true", help="each client is a user of its own")
+    parser.add_argument("--share-weights", action="store_true", help="what the daemon is told")
     parser.add_argument("--together", action="store_true", help="all clients prepare the model at once")
     parser.add_argument("models", nargs="+")
     arguments = parser.parse_args()

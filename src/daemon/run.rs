@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--memory MIB] [--threads N] [--backend-process] [--atrace] [--no-sandbox]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--memory MIB] [--threads N] [--share-weights] [--backend-process] [--atrace] [--no-sandbox]";
 
 const EXAMPLE: &str = "example: nnhald --service unix:/tmp/nnhal.sock --data none --threads 2";
 
@@ -69,6 +69,9 @@ pub struct Flags {
     pub memory: Option<u64>,
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
+    /// Whether equal weights of several clients' models lie in memory once: see
+    /// [`share_weights`](crate::service::DriverBuilder::share_weights).
+    pub share_weights: bool,
     /// Whether the backend has a process of its own, which may die without the service.
     pub backend_process: bool,
     /// Whether this is that process: the daemon starts itself once more with this flag, which is not for people.
@@ -98,6 +101,7 @@ impl Flags {
             let switch = match argument.as_str() {
                 "--atrace" => Some(&mut flags.atrace),
                 "--no-sandbox" => Some(&mut flags.no_sandbox),
+                "--share-weights" => Some(&mut flags.share_weights),
                 "--backend-process" => Some(&mut flags.backend_process),
                 SERVE_BACKEND => Some(&mut flags.serve_backend),
                 _ => None,
@@ -155,6 +159,7 @@ impl Default for Flags {
             store: None,
             memory: None,
             threads: None,
+            share_weights: false,
             backend_process: false,
             serve_backend: false,
             atrace: false,
@@ -256,6 +261,7 @@ pub fn run<B: Backend + 'static>(
     let memory = flags.memory.map(|mib| mib << 20);
     let builder = Driver::builder(backend).data(flags.data.clone());
     let builder = builder.memory(memory).backend_process(flags.backend_process);
+    let builder = builder.share_weights(flags.share_weights);
     let builder = match flags.store {
         Some(mib) => builder.store(mib << 20),
         None => builder,
@@ -307,6 +313,7 @@ fn backend_of<B: Backend + 'static>(
         // The other half is the service's.
         let memory = flags.memory.map_or_else(bytes_for_clients, |mib| mib << 20);
         let budget = Budget::new(memory / 2);
+        let budget = if flags.share_weights { budget.with_common() } else { budget };
         give_back_after(&budget)?;
         match isolation::serve(backend, budget)? {}
     }
@@ -364,6 +371,7 @@ mod tests {
         assert_eq!(flags, expected);
         let flags = parse("--atrace --threads 3").unwrap().unwrap();
         assert!(flags.atrace && flags.threads == Some(3) && !flags.backend_process);
+        assert!(parse("--share-weights").unwrap().unwrap().share_weights && !flags.share_weights);
         let flags = parse("--threads 3 --backend-process").unwrap().unwrap();
         assert!(flags.backend_process && !flags.serve_backend && !flags.no_sandbox);
         assert!(parse("--no-sandbox").unwrap().unwrap().no_sandbox);

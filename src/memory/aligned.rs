@@ -2,6 +2,7 @@
 
 use super::budget::Counted;
 use super::zeroed::{bytes_of_pages, Divided, Part, ZeroedPages, WORTHWHILE};
+use std::sync::Arc;
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
@@ -15,6 +16,8 @@ enum Storage {
     Blocks(Box<[Block]>),
     Pages(ZeroedPages),
     Part(Part),
+    /// What others may have as well, on no account: whoever has it has as much on its own.
+    Common(Arc<AlignedBuf>),
 }
 
 impl Default for Storage {
@@ -64,6 +67,19 @@ impl AlignedBuf {
         buf.copy_from_slice(bytes);
         Some(buf)
     }
+
+    /// Its memory, for others to have in common with it, and the buffer, which cannot be written any more.
+    pub(super) fn into_common(self) -> (Arc<AlignedBuf>, Self) {
+        let AlignedBuf { storage, len, _counted } = self;
+        let memory = Arc::new(AlignedBuf { storage, len, _counted: None });
+        (memory.clone(), AlignedBuf { storage: Storage::Common(memory), len, _counted })
+    }
+
+    /// The same buffer in `memory` that it has in common with others, where the same bytes are. Its own is given back, but it stays on
+    /// its client's account as it was.
+    pub fn in_memory_of(self, memory: Arc<AlignedBuf>) -> Self {
+        AlignedBuf { len: memory.len, storage: Storage::Common(memory), _counted: self._counted }
+    }
 }
 
 #[cfg(test)]
@@ -82,17 +98,20 @@ impl std::ops::Deref for AlignedBuf {
             Storage::Blocks(blocks) => bytemuck::cast_slice(blocks),
             Storage::Pages(pages) => pages.bytes(),
             Storage::Part(part) => part.bytes(),
+            Storage::Common(memory) => memory,
         };
         &bytes[..self.len]
     }
 }
 
 impl std::ops::DerefMut for AlignedBuf {
+    /// No bytes at all of what is in common with others.
     fn deref_mut(&mut self) -> &mut [u8] {
         let bytes = match &mut self.storage {
             Storage::Blocks(blocks) => bytemuck::cast_slice_mut(blocks),
             Storage::Pages(pages) => pages.bytes_mut(),
             Storage::Part(part) => part.bytes_mut(),
+            Storage::Common(_) => return &mut [],
         };
         &mut bytes[..self.len]
     }

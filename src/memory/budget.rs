@@ -5,6 +5,7 @@
 //! client for whom the thread that takes it works, so that no client takes it all, and in the budget of the driver for which
 //! it does, so that two drivers of one process take nothing from each other. Must not know what it is wanted for.
 
+use super::common::Common;
 use super::idle::{Idle, Keeper};
 use super::machine::machine_bytes;
 use super::MemoryError;
@@ -42,6 +43,8 @@ struct Quotas {
     mapped: Option<Arc<Quota>>,
     /// What is kept of the private memory though nobody uses it.
     idle: Arc<Idle>,
+    /// Where equal buffers of several models lie once; `None` where each model has its own.
+    common: Option<Arc<Common>>,
 }
 
 impl Budget {
@@ -50,7 +53,7 @@ impl Budget {
         let private = Quota::with_floor(bytes, bytes / PART_OF_CLIENT, FLOOR);
         let readers = Quota::new(READERS, READERS_OF_CLIENT);
         let idle = Arc::default();
-        Budget(Arc::new(Quotas { private, readers, descriptors: None, mapped: None, idle }))
+        Budget(Arc::new(Quotas { private, readers, descriptors: None, mapped: None, idle, common: None }))
     }
 
     /// The same, in which descriptors that memory holds while it is mapped are counted as well.
@@ -61,6 +64,11 @@ impl Budget {
     /// The same, in which bytes of clients' memory are counted as well while they are mapped.
     pub fn with_mapped(self, mapped: Arc<Quota>) -> Self {
         Budget(Arc::new(Quotas { mapped: Some(mapped), ..(*self.0).clone() }))
+    }
+
+    /// The same, in which weights and constants of several models, of whichever clients, lie in memory once where they are equal.
+    pub fn with_common(self) -> Self {
+        Budget(Arc::new(Quotas { common: Some(Arc::default()), ..(*self.0).clone() }))
     }
 
     /// What counts the bytes of private buffers.
@@ -127,6 +135,11 @@ impl Account {
 
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// What its models have in common with others, if they may.
+    pub fn common(&self) -> Option<Arc<Common>> {
+        self.budget.0.common.clone()
     }
 
     /// Whether the calling thread takes memory on this account.

@@ -12,6 +12,7 @@ mod arena;
 pub(crate) mod blocking;
 mod budget;
 mod checksum;
+mod common;
 mod device;
 mod error;
 mod file;
@@ -52,6 +53,7 @@ pub use budget::{
     Counted, Entered,
 };
 pub use checksum::share as checksum_share;
+pub use common::Common;
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
 pub use file::has_sync_file_failed;

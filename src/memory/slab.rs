@@ -1,7 +1,8 @@
 //! Buffers that live and die together, as a model's weights do.
 
 use super::aligned::AlignedBuf;
-use super::budget::Counted;
+use super::budget::{Account, Counted};
+use super::common::Common;
 use super::zeroed::{Divided, HALF};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 pub struct Slab {
     pages: Option<Mutex<Divided>>,
+    /// From so many bytes on a buffer has pages of its own.
+    apart: usize,
     /// Those that others may have as well.
     known: Mutex<HashMap<Origin, Known>>,
 }
@@ -29,7 +32,9 @@ impl Slab {
     /// For buffers of about `expected` bytes together. Pages that nobody touches take no memory.
     pub fn new(expected: usize) -> Self {
         let pages = Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new).map(Mutex::new);
-        Slab { pages, ..Slab::default() }
+        // What may outlive the others, as another model has it as well, must not keep their memory.
+        let apart = Account::of_thread().common().map_or(usize::MAX, |_| Common::LEAST);
+        Slab { pages, apart, ..Slab::default() }
     }
 
     /// The buffer that was made of the same before.
@@ -48,7 +53,9 @@ impl Slab {
 
     /// `len` zeroed bytes; `None` where the memory cannot be had.
     pub fn zeroed(&self, len: usize) -> Option<AlignedBuf> {
-        let Some(pages) = &self.pages else { return AlignedBuf::zeroed(len) };
+        let Some(pages) = self.pages.as_ref().filter(|_| len < self.apart) else {
+            return AlignedBuf::zeroed(len);
+        };
         AlignedBuf::of(&mut lock(pages), len)
     }
 }

@@ -16,6 +16,7 @@ pub mod evaluate;
 #[cfg(test)]
 pub mod hostile;
 pub mod image;
+mod in_common;
 mod interrupt;
 pub mod lookup;
 pub mod matmul;
@@ -44,6 +45,7 @@ pub mod work;
 
 pub use args::{Arg, Args, Input, Out};
 pub use error::OpError;
+pub use in_common::in_common;
 pub use interrupt::{Interrupt, NeverInterrupted};
 pub use operation::{
     axis_index, keeps_quantisation, no_check, same_as_first, same_quantisation, Computed, Operation, Run,

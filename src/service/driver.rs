@@ -45,12 +45,20 @@ pub struct DriverBuilder {
     store: u64,
     memory: Option<u64>,
     backend_process: bool,
+    share_weights: bool,
 }
 
 impl Driver {
     /// A driver for `backend`, which keeps nothing unless told where.
     pub fn builder(backend: Arc<dyn Backend>) -> DriverBuilder {
-        DriverBuilder { backend, data: None, store: STORE_BYTES, memory: None, backend_process: false }
+        DriverBuilder {
+            backend,
+            data: None,
+            store: STORE_BYTES,
+            memory: None,
+            backend_process: false,
+            share_weights: false,
+        }
     }
 
     /// Has the driver tell of these quotas as well, which its transport has: what each counts, as a sentence about too
@@ -107,9 +115,15 @@ impl DriverBuilder {
         DriverBuilder { backend_process, ..self }
     }
 
+    /// Whether weights that are equal lie in memory once, whichever clients' models have them. How long a client's model takes to be
+    /// prepared and to execute may tell it then that another client has such a model.
+    pub fn share_weights(self, share_weights: bool) -> Self {
+        DriverBuilder { share_weights, ..self }
+    }
+
     /// Starts the driver's threads.
     pub fn build(self) -> std::io::Result<Driver> {
-        let DriverBuilder { backend, data, store, memory, backend_process } = self;
+        let DriverBuilder { backend, data, store, memory, backend_process, share_weights } = self;
         let memory = memory.unwrap_or_else(bytes_for_clients);
         let info = backend.info();
         let CacheFileCounts { models, data: data_files } = info.cache_files;
@@ -129,6 +143,7 @@ impl DriverBuilder {
         let quotas = Quotas::new();
         let bytes = if backend_process { memory / 2 } else { memory };
         let (descriptors, mapped) = (quotas.of_descriptors(), quotas.of_mapped_bytes());
+        let budget = Budget::new(bytes).with_descriptors(descriptors).with_mapped(mapped);
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
             call_turns,
@@ -138,7 +153,7 @@ impl DriverBuilder {
             buffers: BufferTracker::for_clients_with(memory),
             lives: Lives::new(&watcher),
             watcher,
-            budget: Budget::new(bytes).with_descriptors(descriptors).with_mapped(mapped),
+            budget: if share_weights { budget.with_common() } else { budget },
             quotas,
             notifiers: announce::notifiers(),
             at_once: Core::at_once(),

@@ -4,7 +4,7 @@ use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{AlignedBuf, ClientSlice, MemoryError};
 use crate::model;
-use crate::ops::{by_parts, Arg, Args, Interrupt, OpError, Operation, OperationType, Out, Run};
+use crate::ops::{by_parts, in_common, Arg, Args, Interrupt, OpError, Operation, OperationType, Out, Run};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Constant {
             Constant::Client(slice) => read(slice, &mut copy, interrupt)?,
             Constant::Private(_) => {}
         }
-        Ok(Arc::new(copy))
+        Ok(Arc::new(in_common(copy, interrupt)?))
     }
 
     /// Bytes of scratch that [`Constant::copied`] takes.

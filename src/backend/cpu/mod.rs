@@ -8,6 +8,8 @@ mod calls;
 mod chain;
 #[cfg(test)]
 mod chain_tests;
+#[cfg(test)]
+mod common_tests;
 mod compile;
 mod constant;
 mod describe;

@@ -7,7 +7,7 @@
 use super::constant::Constant;
 use super::graph::Graph;
 use super::kernels::was_bytes::was_bytes;
-use super::kernels::{self, Kernel, Source};
+use super::kernels::{self, Kernel, Pack, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{forget_refusals, refused, Access, Accessed, AlignedBuf, MemoryError, Slab};
@@ -129,7 +129,8 @@ impl Packer {
             let (own, behind) = rest.split_at_mut(constant.scratch());
             (data[input], rest) = (Some(constant.copied(own, interrupt)?), behind);
         }
-        let kernel = call.select(&data, &mut Source::Pack(&self.weights, &views), interrupt);
+        let pack = Pack { slab: &self.weights, views: &views, interrupt };
+        let kernel = call.select(&data, &mut Source::Pack(pack), interrupt);
         for (_, _, access) in accesses {
             access.end().map_err(memory)?;
         }

@@ -68,7 +68,7 @@ fn execute(kernel: &dyn Kernel, operation: &Operation, args: &Args, inputs: &[Op
     }
     let args = Args { inputs: &known, ..*args };
     let slab = Slab::default();
-    let Some(kernel) = kernels::select(operation, &args, &mut Source::Pack(&slab, &[])) else { return };
+    let Some(kernel) = kernels::select(operation, &args, &mut Source::pack(&slab)) else { return };
     let views: Vec<_> =
         inputs.iter().map(|input| input.as_ref().map(|input| View::of(&input.data[..]))).collect();
     let sizes = args.outputs.iter().map(|info| info.byte_size().unwrap_or(0));

@@ -14,7 +14,7 @@ use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, STEPS};
 use crate::backend::cpu::views::with_views;
 use crate::memory::{forget_refusals, refused, AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::model::SMALL;
-use crate::ops::{by_parts, Args, Interrupt, OpError, Operation, OperationType};
+use crate::ops::{by_parts, in_common, Args, Interrupt, OpError, Operation, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ fn private(slice: &ClientSlice, interrupt: &dyn Interrupt) -> Result<AlignedBuf,
         let read = from.and_then(|from| from.read(&mut copy[part]));
         read.map_err(|why| Unread::Malformed(why.to_string()))
     })?;
-    Ok(copy)
+    Ok(in_common(copy, interrupt)?)
 }
 
 fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step]) -> Result<Step, Unread> {

@@ -22,7 +22,7 @@ fn run(ty: OperationType, inputs: &[Tensor], output: &TensorInfo) -> Result<(), 
     let found = signature::find(operation.signatures, &present, &declared).expect("a signature");
     let (signature_index, outputs) = (found.signature_index, std::slice::from_ref(output));
     let call = Args { signature_index, inputs: &args, outputs, interrupt: &NeverInterrupted };
-    let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[])).expect("a kernel");
+    let kernel = select(operation, &call, &mut Source::pack(&Slab::default())).expect("a kernel");
     let mut data = AlignedBuf::zeroed(output.byte_size().expect("a size")).expect("memory");
     let views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
     let pool = ThreadPool::new(1).expect("threads");

@@ -59,7 +59,7 @@ pub use kernel::{ByRows, Kernel, Tiled};
 pub use merged::{is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 pub use peaks::peaks;
 pub use rows::{Image, Maker, Rowwise};
-pub use source::Source;
+pub use source::{Pack, Source};
 pub use then::{Elementwise, Next, Then};
 pub use work::Work;
 

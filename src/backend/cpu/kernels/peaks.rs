@@ -35,14 +35,8 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
     let (weights, bias) = (vec![0.5f32; COLUMNS * FLOAT_DEPTH], vec![0f32; COLUMNS]);
     let constants = || Some(Constants { weights: View::of(&weights), bias: &bias, interrupt });
     let range = (f32::NEG_INFINITY, f32::INFINITY);
-    let floats = Packed::float(
-        isa,
-        ROWS,
-        shape(FLOAT_DEPTH),
-        range,
-        &mut Source::Pack(&Slab::default(), &[]),
-        constants,
-    )?;
+    let floats =
+        Packed::float(isa, ROWS, shape(FLOAT_DEPTH), range, &mut Source::pack(&Slab::default()), constants)?;
     let (weights, bias) = (vec![1i8; COLUMNS * DEPTH], vec![0i32; COLUMNS]);
     let constants = || Some(Constants { weights: View::of(&weights), bias: &bias, interrupt });
     let multipliers = vec![Multiplier::new(0.01); COLUMNS];
@@ -60,7 +54,7 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
         shape(DEPTH),
         zeros,
         &requantisation,
-        &mut Source::Pack(&Slab::default(), &[]),
+        &mut Source::pack(&Slab::default()),
         constants,
     )?;
     Some(Peaks {

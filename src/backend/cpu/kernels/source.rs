@@ -3,14 +3,13 @@
 
 use super::Kernel;
 use crate::memory::{AlignedBuf, Slab, View, Weights, FORM};
-use crate::ops::Args;
+use crate::ops::{in_common, Args, Interrupt, NeverInterrupted};
 use bytemuck::AnyBitPattern;
 use std::cell::Cell;
 
 pub enum Source<'a> {
-    /// Constants have data, and are packed into memory of this slab. The views, by input, are of those that a kernel packs
-    /// where they lie.
-    Pack(&'a Slab, &'a [Option<View<'a, u8>>]),
+    /// Constants have data, and are packed.
+    Pack(Pack<'a>),
     /// The caller asks only which kernel it is: it gets no weights, and must not run [unless it needs
     /// none](Source::is_enough_for).
     Later(Asked),
@@ -18,11 +17,25 @@ pub enum Source<'a> {
     Packed(&'a mut dyn FnMut(usize) -> Option<Weights>),
 }
 
+/// How constants are packed.
+pub struct Pack<'a> {
+    /// Whose memory they are packed into.
+    pub slab: &'a Slab,
+    /// By input, those that a kernel packs where they lie.
+    pub views: &'a [Option<View<'a, u8>>],
+    pub interrupt: &'a dyn Interrupt,
+}
+
 /// Whether a kernel asked for anything.
 #[derive(Default)]
 pub struct Asked(Cell<bool>);
 
 impl<'a> Source<'a> {
+    /// To pack what has data, without interruption.
+    pub fn pack(slab: &'a Slab) -> Self {
+        Source::Pack(Pack { slab, views: &[], interrupt: &NeverInterrupted })
+    }
+
     /// To ask only which kernel it is.
     pub fn later() -> Self {
         Source::Later(Asked::default())
@@ -40,7 +53,7 @@ impl<'a> Source<'a> {
         'a: 'v,
     {
         self.note();
-        let Source::Pack(_, views) = self else { return None };
+        let Source::Pack(Pack { views, .. }) = self else { return None };
         let view: Option<View<'v, u8>> = views.get(i).copied().flatten();
         view.or_else(|| Some(View::of(args.inputs.get(i)?.as_ref()?.data?)))?.elements()
     }
@@ -73,7 +86,9 @@ impl<'a> Source<'a> {
         count: usize,
         pack: impl FnOnce(&mut [T]) -> Option<()>,
     ) -> Option<Weights> {
-        let (Source::Pack(slab, views), Some(from)) = (&*self, from) else { return self.take(count, pack) };
+        let (Source::Pack(Pack { slab, views, .. }), Some(from)) = (&*self, from) else {
+            return self.take(count, pack);
+        };
         let start = |view: &View<u8>| view.pointer(0, view.len()) as usize;
         let at = (start(&from), from.len());
         let stays = views.iter().flatten().any(|view| (start(view), view.len()) == at);
@@ -83,7 +98,7 @@ impl<'a> Source<'a> {
             return Some(known.into());
         }
         let made = self.take(count, pack)?;
-        if let (Source::Pack(slab, _), Weights::Private(bytes), Some(key)) = (&*self, &made, key) {
+        if let (Source::Pack(Pack { slab, .. }), Weights::Private(bytes), Some(key)) = (&*self, &made, key) {
             slab.remember(key, bytes.clone())?;
         }
         Some(made)
@@ -101,10 +116,10 @@ impl<'a> Source<'a> {
         match self {
             Source::Packed(next) => next(bytes).filter(|weights| weights.len() == bytes),
             Source::Later(_) => Some(AlignedBuf::default().into()),
-            Source::Pack(slab, _) => {
+            Source::Pack(Pack { slab, interrupt, .. }) => {
                 let mut packed = slab.zeroed(bytes)?;
                 pack(bytemuck::cast_slice_mut(&mut packed))?;
-                Some(packed.into())
+                Some(in_common(packed, *interrupt).ok()?.into())
             }
         }
     }

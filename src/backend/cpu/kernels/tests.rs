@@ -132,7 +132,7 @@ fn compare_on(
     let outputs = [evaluate::with_dims(&output, &dims[0])];
     let call = Args { outputs: &outputs, ..call };
     let plain = evaluate::run(operation, &call).unwrap().remove(0).data;
-    let Some(kernel) = select_for(isa, operation, &call, &mut Source::Pack(&Slab::default(), &[])) else {
+    let Some(kernel) = select_for(isa, operation, &call, &mut Source::pack(&Slab::default())) else {
         return Ok(None);
     };
     let pool = ThreadPool::new(threads).unwrap();

@@ -49,7 +49,7 @@ fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<R
     interrupt.take();
     let budget = Budget::new(1 << 30);
     let account = budget.on_account_of(1);
-    let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[]))?;
+    let kernel = select(operation, &call, &mut Source::pack(&Slab::default()))?;
     let (made, held) = (interrupt.take(), budget.private().held());
     drop(account);
     let sizes: Vec<usize> = outputs.iter().map(|info| info.byte_size().expect("a size")).collect();

@@ -327,8 +327,7 @@ fn indices_out_of_range_are_an_error_whenever_they_come() {
         outputs: std::slice::from_ref(&out),
         interrupt: &NeverInterrupted,
     };
-    let kernel =
-        select(GATHER.operation().unwrap(), &args, &mut Source::Pack(&Slab::default(), &[])).unwrap();
+    let kernel = select(GATHER.operation().unwrap(), &args, &mut Source::pack(&Slab::default())).unwrap();
     let (from, pool) = ([0u8; 24], ThreadPool::new(1).unwrap());
     for (index, fits) in [(2i32, true), (3, false), (-1, false), (i32::MIN, false), (i32::MAX, false)] {
         let (chosen, mut to) = ([0i32, index], [0u8; 16]);

@@ -120,7 +120,7 @@ pub fn time(
         let resolved: Vec<_> = outputs.iter().zip(&results).map(with_dims).collect();
         let ahead = known_ahead(call, variables);
         let ahead = Args { inputs: &ahead, outputs: &resolved, ..*call };
-        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&Slab::default(), &[])) else {
+        let Some(kernel) = select(operation, &ahead, &mut Source::pack(&Slab::default())) else {
             return format!("{plain:.3} ms plainly");
         };
         let views: Vec<_> = inputs.iter().map(|t| t.as_ref().map(|t| View::of(&t.data[..]))).collect();
@@ -199,7 +199,7 @@ fn compare_call(
     // Those that fuse give the same bytes, and so do the others.
     let (mut found, mut firsts): (bool, [Option<Vec<Vec<u8>>>; 2]) = (true, [None, None]);
     at_each_level(|level| {
-        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&Slab::default(), &[])) else {
+        let Some(kernel) = select(operation, &ahead, &mut Source::pack(&Slab::default())) else {
             found = false;
             return Ok(());
         };

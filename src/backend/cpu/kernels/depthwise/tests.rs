@@ -232,7 +232,7 @@ fn a_bias_of_very_many_channels_is_made_with_pauses() {
     for order in orders {
         let packing = Packing { geometry: &geometry, input_zero: 3, weight_zero: 3, rows: 1, order };
         interrupt.take();
-        assert!(packing.bias(&args, &mut Source::Pack(&Slab::default(), &[])).is_some());
+        assert!(packing.bias(&args, &mut Source::pack(&Slab::default())).is_some());
         // Weights are summed, biases are made of the sums, and they are put in order.
         let (passed, passes) = (interrupt.take(), if order == Order::Plain { 2 } else { 3 });
         assert!(passed >= passes * (CHANNELS >> 16), "{passed} yield points in {passes} passes");

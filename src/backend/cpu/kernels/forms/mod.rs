@@ -7,7 +7,7 @@ pub(super) mod tests;
 
 use super::elementwise::half::widen;
 use super::isa::Isa;
-use super::{Kernel, Source, Work};
+use super::{Kernel, Pack, Source, Work};
 use crate::memory::{AlignedBuf, Slab, Target, View, Weights};
 use crate::ops::{axis_index, Arg, Args, Interrupt, NeverInterrupted, OpError, Operation, OperationType};
 use crate::tensor::Dims;
@@ -104,7 +104,9 @@ pub(super) fn of_halves(
     let call = Args { inputs: &inputs, outputs: &outputs, ..*args };
     let kernel = match source {
         // All that it packs is half floats, which are widened now.
-        Source::Pack(slab, _) => kernels.select(operation, &call, &mut Source::Pack(slab, &[])),
+        Source::Pack(pack) => {
+            kernels.select(operation, &call, &mut Source::Pack(Pack { views: &[], ..*pack }))
+        }
         source => kernels.select(operation, &call, source),
     }?;
     let packed = kernel.packed_inputs().to_vec();
@@ -219,7 +221,7 @@ impl Change {
         let outputs = std::slice::from_ref(to);
         let call = Args { signature_index: 0, inputs, outputs, interrupt: &NeverInterrupted };
         let nothing_to_pack = Slab::default();
-        let kernel = kernels.select(ty.operation()?, &call, &mut Source::Pack(&nothing_to_pack, &[]))?;
+        let kernel = kernels.select(ty.operation()?, &call, &mut Source::pack(&nothing_to_pack))?;
         Some(Change { bytes: wanted.byte_size()?, kernel })
     }
 

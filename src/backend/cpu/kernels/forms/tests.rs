@@ -2,7 +2,7 @@
 //! where constants come from.
 
 use crate::backend::cpu::kernels::twins::Noise;
-use crate::backend::cpu::kernels::{select, Kernel, Source, Work};
+use crate::backend::cpu::kernels::{select, Kernel, Pack, Source, Work};
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{AlignedBuf, Slab, Target, View};
 use crate::ops::testing::{boolean, int, tensor, InterruptedAfter, Tensor};
@@ -99,11 +99,12 @@ fn half_constants_are_packed_where_they_lie_and_found_again() {
         out
     };
     let (all, steering) = ([false, true, true, true], [false, false, false, true]);
-    let given = select(&all, &mut Source::Pack(&Slab::default(), &[]), &NeverInterrupted).unwrap();
+    let given = select(&all, &mut Source::pack(&Slab::default()), &NeverInterrupted).unwrap();
     assert_eq!((given.packed_inputs(), given.packed_in_place()), (&[1, 2][..], &[1, 2][..]));
     let odd = at_odd_places(&inputs);
     let views: Vec<_> = odd.iter().map(|bytes| Some(View::of(&bytes[1..]))).collect();
-    let pack = &mut Source::Pack(&Slab::default(), &views);
+    let pack =
+        &mut Source::Pack(Pack { slab: &Slab::default(), views: &views, interrupt: &NeverInterrupted });
     let in_place = select(&steering, pack, &NeverInterrupted).unwrap();
     assert_eq!(run(&*given), run(&*in_place));
     let mut saved = given
@@ -114,6 +115,6 @@ fn half_constants_are_packed_where_they_lie_and_found_again() {
     let found = select(&steering, found, &NeverInterrupted).unwrap();
     assert_eq!(run(&*given), run(&*found));
     assert!(run(&*given).iter().any(|&byte| byte != 0));
-    let stopped = select(&all, &mut Source::Pack(&Slab::default(), &[]), &InterruptedAfter::checks(0));
+    let stopped = select(&all, &mut Source::pack(&Slab::default()), &InterruptedAfter::checks(0));
     assert!(stopped.is_none());
 }

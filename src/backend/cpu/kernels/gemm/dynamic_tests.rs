@@ -23,7 +23,7 @@ impl Weights {
             let (weights, bias) = (View::of(&self.bytes[..]), &self.columns[..]);
             Some(Constants { weights, bias, interrupt: &NeverInterrupted })
         };
-        Packed::dynamic(isa, shape, self.range, &mut Source::Pack(&Slab::default(), &[]), constants)
+        Packed::dynamic(isa, shape, self.range, &mut Source::pack(&Slab::default()), constants)
     }
 
     /// What one row gives.

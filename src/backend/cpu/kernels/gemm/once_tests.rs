@@ -1,7 +1,7 @@
 //! Weights that several calls pack: once where they pack them alike, and each by itself where not.
 
 use super::super::isa::Isa;
-use super::super::Source;
+use super::super::{Pack, Source};
 use super::{Constants, Packed, Requantisation, Shape, Zeros};
 use crate::memory::{Slab, View, Weights};
 use crate::ops::NeverInterrupted;
@@ -29,7 +29,7 @@ fn weights_that_stay_are_packed_once_for_all_who_pack_them_alike() {
             let bias = vec![0; columns];
             let constants =
                 || Some(Constants { weights: stays, bias: &bias[..], interrupt: &NeverInterrupted });
-            let source = &mut Source::Pack(&slab, views);
+            let source = &mut Source::Pack(Pack { slab: &slab, views, interrupt: &NeverInterrupted });
             let packed = Packed::quant(isa, shape, zeros, &requantisation, source, constants).unwrap();
             match packed.weights()[0] {
                 Weights::Private(bytes) => bytes.clone(),
@@ -66,7 +66,7 @@ fn weights_of_another_type_are_not_taken_for_those_packed_before() {
             let shape = Shape { columns: 4, segments: 1, depth: 512 };
             let constants =
                 || Some(Constants { weights: bytes, bias: &[0; 4][..], interrupt: &NeverInterrupted });
-            let source = &mut Source::Pack(slab, views);
+            let source = &mut Source::Pack(Pack { slab, views, interrupt: &NeverInterrupted });
             packed_bytes(
                 Packed::quant(isa, shape, zeros, &requantisation, source, constants).unwrap().weights()[0],
             )
@@ -75,7 +75,7 @@ fn weights_of_another_type_are_not_taken_for_those_packed_before() {
             let shape = Shape { columns: 1, segments: 1, depth: 512 };
             let constants =
                 || Some(Constants { weights: floats, bias: &[0.0][..], interrupt: &NeverInterrupted });
-            let source = &mut Source::Pack(slab, views);
+            let source = &mut Source::Pack(Pack { slab, views, interrupt: &NeverInterrupted });
             packed_bytes(
                 Packed::float(isa, 1, shape, (f32::MIN, f32::MAX), source, constants).unwrap().weights()[0],
             )

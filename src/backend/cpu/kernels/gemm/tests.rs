@@ -137,7 +137,7 @@ proptest! {
         for isa in Isa::available() {
             let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
             let shape = Shape { columns, segments: 1, depth };
-            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack(&Slab::default(), &[]), constants).unwrap();
+            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::pack(&Slab::default()), constants).unwrap();
             prop_assert_eq!(&run(packed, &a, rows * columns, threads), &expected, "{:?}", isa);
         }
     }
@@ -153,7 +153,7 @@ proptest! {
         for (isa, many) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 1000)]) {
             let packed = || {
                 let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
-                Packed::float(isa, many, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&Slab::default(), &[]), constants).unwrap()
+                Packed::float(isa, many, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::pack(&Slab::default()), constants).unwrap()
             };
             let c = run(packed(), &a, rows * columns, threads);
             for (i, &actual) in c.iter().enumerate() {
@@ -191,7 +191,7 @@ proptest! {
         let (bias, range) = (vec![0.0; columns], (f32::NEG_INFINITY, f32::INFINITY));
         for (isa, many) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 1000)]) {
             let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
-            let packed = Packed::float(isa, many, Shape { columns, segments: 1, depth }, range, &mut Source::Pack(&Slab::default(), &[]), constants).unwrap();
+            let packed = Packed::float(isa, many, Shape { columns, segments: 1, depth }, range, &mut Source::pack(&Slab::default()), constants).unwrap();
             for (i, actual) in run(packed, &a, rows * columns, threads).into_iter().enumerate() {
                 let (row, column) = (i / columns, i % columns);
                 let products = (0..depth).map(|j| f64::from(a[row * depth + j]) * f64::from(weights[column * depth + j]));
@@ -230,15 +230,9 @@ fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool, zero: i32) {
             Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted })
         };
         let shape = Shape { columns, segments: 1, depth: 1 };
-        let packed = Packed::quant(
-            isa,
-            shape,
-            zeros,
-            &requantisation,
-            &mut Source::Pack(&Slab::default(), &[]),
-            constants,
-        )
-        .unwrap();
+        let packed =
+            Packed::quant(isa, shape, zeros, &requantisation, &mut Source::pack(&Slab::default()), constants)
+                .unwrap();
         assert_eq!(run(packed, &[1], columns, 1), expected, "{isa:?}");
     }
 }
@@ -318,7 +312,7 @@ fn sums_beyond_16_bits_are_clamped_as_others_are() {
                     })
                 };
                 let slab = Slab::default();
-                let source = &mut Source::Pack(&slab, &[]);
+                let source = &mut Source::pack(&slab);
                 let packed = Packed::quant(isa, shape, zeros, &requantisation, source, constants).unwrap();
                 let made = run(packed, &inputs, expected.len(), 2);
                 assert_eq!(made, expected, "{isa:?} {weight} {largest} {zero}");
@@ -339,8 +333,7 @@ fn floats_keep_nan_and_lengths_must_fit() {
             })
         };
         let packed =
-            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
-                .unwrap();
+            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::pack(&Slab::default()), constants).unwrap();
         let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
         assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
         let short = || {
@@ -351,8 +344,9 @@ fn floats_keep_nan_and_lengths_must_fit() {
             })
         };
         let shape = Shape { columns: 2, ..shape };
-        assert!(Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), short)
-            .is_none());
+        assert!(
+            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::pack(&Slab::default()), short).is_none()
+        );
     }
 }
 
@@ -401,7 +395,7 @@ fn packing_and_multiplying_stop_when_they_are_told_and_pass_the_turn_on() {
         let pack = |interrupt: &dyn Interrupt| {
             let constants =
                 || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt });
-            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
+            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::pack(&Slab::default()), constants)
         };
         assert!(pack(&Cancelled).is_none());
         let passing = Passing::default();

@@ -102,7 +102,7 @@ fn ratio(isa: Isa, sample: &Sample) -> Option<f64> {
     ahead[..sample.variables].iter_mut().flatten().for_each(|arg| arg.data = None);
     let ahead = Args { inputs: &ahead, ..args };
     FORCED.set(Some(level(isa, sample)));
-    let kernel = select_for(isa, operation, &ahead, &mut Source::Pack(&Slab::default(), &[]));
+    let kernel = select_for(isa, operation, &ahead, &mut Source::pack(&Slab::default()));
     let ratio = kernel.map_or(1.0, |kernel| {
         let pool = ThreadPool::new(1).unwrap();
         let mut result = allocate(&outputs[0]).unwrap();

@@ -103,7 +103,7 @@ fn run(ty: OperationType, corners: [f32; 8], batches: [i32; 2]) -> bool {
     let outputs = std::slice::from_ref(&out);
     let args = Args { signature_index: 0, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
     let nothing_to_pack = Slab::default();
-    let kernel = select(ty.operation().unwrap(), &args, &mut Source::Pack(&nothing_to_pack, &[])).unwrap();
+    let kernel = select(ty.operation().unwrap(), &args, &mut Source::pack(&nothing_to_pack)).unwrap();
     let (features, pool) = ([1f32; 18], ThreadPool::new(1).unwrap());
     let mut views = vec![None; inputs.len()];
     views[0] = Some(View::of(bytemuck::cast_slice(&features)));

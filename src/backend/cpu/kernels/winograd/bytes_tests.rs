@@ -143,7 +143,7 @@ fn packing_bytes_stops_when_it_is_told_to() {
     let pack = |interrupt: &dyn Interrupt| {
         call.with(&inputs, interrupt, |args| {
             let operation = OperationType::CONV_2D.operation().unwrap();
-            select_for(isa, operation, args, &mut Source::Pack(&Slab::default(), &[])).is_some()
+            select_for(isa, operation, args, &mut Source::pack(&Slab::default())).is_some()
         })
     };
     assert!(!pack(&InterruptedAfter::checks(3)), "it looks more often than that");

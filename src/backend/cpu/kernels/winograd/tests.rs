@@ -193,7 +193,7 @@ fn run(isa: Isa, call: &Call, inputs: &[Tensor]) -> Option<Vec<f32>> {
     let kernel = call.with(inputs, &NeverInterrupted, |args| {
         let geometry = ConvGeometry::from_args(args).unwrap();
         let micro = micro(isa, args, &geometry)?;
-        let kernel = floats::select(isa, args, geometry, micro, &mut Source::Pack(&Slab::default(), &[]));
+        let kernel = floats::select(isa, args, geometry, micro, &mut Source::pack(&Slab::default()));
         Some(kernel.expect("a kernel"))
     })?;
     let pool = ThreadPool::new(1).unwrap();
@@ -237,7 +237,7 @@ fn packing_stops_when_it_is_told_to() {
     let pack = |interrupt: &dyn Interrupt| {
         call.with(&inputs, interrupt, |args| {
             let operation = OperationType::CONV_2D.operation().unwrap();
-            select(operation, args, &mut Source::Pack(&Slab::default(), &[])).is_some()
+            select(operation, args, &mut Source::pack(&Slab::default())).is_some()
         })
     };
     assert!(!pack(&InterruptedAfter::checks(3)), "it looks more often than that");
