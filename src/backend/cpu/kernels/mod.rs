@@ -130,7 +130,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, to which of them go together, as memory is planned by that, and to their
 /// results: what an earlier generation compiled is not to be mixed with this one.
-const GENERATION: u32 = 27;
+const GENERATION: u32 = 28;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

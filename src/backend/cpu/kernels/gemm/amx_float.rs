@@ -87,7 +87,7 @@ unsafe fn run(block: &Block<Float>) {
             let large = panels.zip(large_panels).filter(|&(_, is_large)| is_large);
             for (panel, _) in large {
                 // SAFETY: the block has the rows and the panel.
-                rows.clone().for_each(|row| unsafe { float::avx512_row(block, row, panel) });
+                rows.clone().for_each(|row| unsafe { float::avx512_one(block, row, panel) });
             }
         }
     }
@@ -95,7 +95,7 @@ unsafe fn run(block: &Block<Float>) {
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
     for row in (0..block.rows).filter(|&row| large_rows[row]) {
         // SAFETY: as above.
-        (0..panels).for_each(|panel| unsafe { float::avx512_row(block, row, panel) });
+        (0..panels).for_each(|panel| unsafe { float::avx512_one(block, row, panel) });
     }
 }
 

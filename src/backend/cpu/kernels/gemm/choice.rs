@@ -23,6 +23,12 @@ pub fn float(isa: Isa, rows: usize, shape: Shape) -> &'static Micro<Float> {
         Level::Amx if amx_float::is_worthwhile(rows, shape) => &amx_float::MICRO,
         Level::Base => &float::BASE,
         #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni if is_row(rows, shape, &float::AVX2_ROW) => &float::AVX2_ROW,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Vnni | Level::Amx if is_row(rows, shape, &float::AVX512_ROW) => {
+            &float::AVX512_ROW
+        }
+        #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => &float::AVX2,
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Vnni | Level::Amx => &float::AVX512,
@@ -31,6 +37,19 @@ pub fn float(isa: Isa, rows: usize, shape: Shape) -> &'static Micro<Float> {
         #[cfg(target_arch = "arm")]
         Level::Neon32 => &fours_neon32::FLOATS,
     }
+}
+
+/// Whether one row is best multiplied by `micro`: its weights come from the second cache, as those of a recurrent layer's state do in each
+/// step, and fill its panels.
+#[cfg(target_arch = "x86_64")]
+fn is_row(rows: usize, shape: Shape, micro: &Micro<Float>) -> bool {
+    /// Bytes that a first cache does not hold, and that a second one does.
+    const IN_SECOND_CACHE: std::ops::RangeInclusive<usize> = 96 << 10..=768 << 10;
+    let bytes =
+        shape.inputs().and_then(|inputs| inputs.checked_mul(shape.columns)?.checked_mul(size_of::<f32>()));
+    rows == 1
+        && shape.columns.is_multiple_of(micro.columns)
+        && bytes.is_some_and(|bytes| IN_SECOND_CACHE.contains(&bytes))
 }
 
 /// The same if all it needs is pointers to rows, and weights one by one: not for the machine's own tiles.

@@ -49,14 +49,16 @@ impl PackedLayer {
         let columns = call.recurrent.len().checked_mul(units)?;
         // Sums of a step, or of as many rows as are multiplied at once, have places in memory.
         columns.checked_mul(MAX_ROWS.max(sequence.batch as usize))?.checked_mul(size_of::<f32>())?;
-        let mut packed = |weights: &[usize], columns, depth| {
-            pack(isa, args, weights, Shape { columns, segments: 1, depth }, source)
+        let mut packed = |rows, weights: &[usize], columns, depth| {
+            pack(isa, args, weights, (rows, Shape { columns, segments: 1, depth }), source)
         };
-        let of_inputs = call.inputs.iter().map(|x| packed(&x.weights, columns, x.size as usize));
+        let batch = sequence.batch as usize;
+        let of_inputs =
+            call.inputs.iter().map(|x| packed(sequence.rows(), &x.weights, columns, x.size as usize));
         let of_inputs = of_inputs.collect::<Option<_>>()?;
-        let of_state = packed(&call.recurrent, columns, width)?;
+        let of_state = packed(batch, &call.recurrent, columns, width)?;
         let projection = match call.projection {
-            Some((weights, _)) => Some(packed(&[weights], width, units)?),
+            Some((weights, _)) => Some(packed(batch, &[weights], width, units)?),
             None => None,
         };
         Some(PackedLayer { level: Level::detect(), call, of_inputs, of_state, projection })
@@ -168,12 +170,15 @@ impl PackedLayer {
     }
 }
 
-/// Packs the matrices `weights` one below the other, without a bias: it is added later.
+/// Rows that are too few for products that want memory besides.
+const SOME: usize = 12;
+
+/// Packs the matrices `weights` one below the other, for about so many rows, without a bias: it is added later.
 pub fn pack(
     isa: Isa,
     args: &Args,
     weights: &[usize],
-    shape: Shape,
+    (rows, shape): (usize, Shape),
     source: &mut Source,
 ) -> Option<Packed<Float>> {
     let joined = match source {
@@ -184,7 +189,7 @@ pub fn pack(
         joined.as_ref().map_or((&[][..], &[][..]), |(weights, bias)| (&weights[..], &bias[..]));
     let constants = || Some(Constants { weights: View::of(weights), bias, interrupt: args.interrupt });
     let range = (f32::NEG_INFINITY, f32::INFINITY);
-    let packed = Packed::float(isa, 1, shape, range, source, constants);
+    let packed = Packed::float(isa, rows.min(SOME), shape, range, source, constants);
     packed.filter(|packed| packed.padded == shape.depth)
 }
 

@@ -24,7 +24,7 @@ pub fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kern
         return None;
     }
     let shape = Shape { columns: call.filters, segments: 1, depth: call.input };
-    let features = pack(isa, args, &[SvdfCall::FEATURE], shape, source)?;
+    let features = pack(isa, args, &[SvdfCall::FEATURE], (call.batch, shape), source)?;
     let has_bias = args.opt(SvdfCall::BIAS).is_some();
     Some(Box::new(Svdf { level: Level::detect(), call, features, has_bias }))
 }
