@@ -1,6 +1,7 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
 use super::budget::Counted;
+use super::common::{Candidate, Common, Memory};
 use super::zeroed::{bytes_of_pages, Divided, Part, ZeroedPages, WORTHWHILE};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ enum Storage {
     Pages(ZeroedPages),
     Part(Part),
     /// What others may have as well, on no account: whoever has it has as much on its own.
-    Common(Arc<AlignedBuf>),
+    Common(Arc<Memory>),
 }
 
 impl Default for Storage {
@@ -54,10 +55,10 @@ impl AlignedBuf {
 
     /// As [`AlignedBuf::zeroed`], of pages that are shared with other buffers; of its own where those have no room left.
     pub(super) fn of(pages: &mut Divided, len: usize) -> Option<Self> {
-        let Some(part) = pages.take(len.checked_next_multiple_of(size_of::<Block>())?) else {
+        let Some((part, bytes)) = pages.take(len.checked_next_multiple_of(size_of::<Block>())?) else {
             return Self::zeroed(len);
         };
-        let counted = Some(Counted::take(part.bytes().len())?);
+        let counted = if bytes > 0 { Some(Counted::take(bytes)?) } else { None };
         Some(AlignedBuf { storage: Storage::Part(part), len, _counted: counted })
     }
 
@@ -68,17 +69,29 @@ impl AlignedBuf {
         Some(buf)
     }
 
-    /// Its memory, for others to have in common with it, and the buffer, which cannot be written any more.
-    pub(super) fn into_common(self) -> (Arc<AlignedBuf>, Self) {
+    /// The same buffer, on the same account, in memory that others may have in common with it: it cannot be written any more. Where there is
+    /// one in `common` that may be equal, gives both back.
+    pub fn offered(self, common: &Arc<Common>, sum: u64) -> Result<Self, (Self, Candidate)> {
         let AlignedBuf { storage, len, _counted } = self;
-        let memory = Arc::new(AlignedBuf { storage, len, _counted: None });
-        (memory.clone(), AlignedBuf { storage: Storage::Common(memory), len, _counted })
+        match common.offer(AlignedBuf { storage, len, _counted: None }, sum) {
+            Ok(memory) => Ok(AlignedBuf { storage: Storage::Common(memory), len, _counted }),
+            Err((buffer, other)) => Err((AlignedBuf { _counted, ..buffer }, other)),
+        }
     }
 
-    /// The same buffer in `memory` that it has in common with others, where the same bytes are. Its own is given back, but it stays on
-    /// its client's account as it was.
-    pub fn in_memory_of(self, memory: Arc<AlignedBuf>) -> Self {
-        AlignedBuf { len: memory.len, storage: Storage::Common(memory), _counted: self._counted }
+    /// The same buffer, on the same account, in the memory of `other`, which was found to be equal, if that is still there. Its own is
+    /// given back then.
+    pub fn in_memory_of(self, other: &Candidate) -> Self {
+        match other.memory() {
+            Some(memory) => AlignedBuf { storage: Storage::Common(memory), ..self },
+            None => self,
+        }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
@@ -98,7 +111,7 @@ impl std::ops::Deref for AlignedBuf {
             Storage::Blocks(blocks) => bytemuck::cast_slice(blocks),
             Storage::Pages(pages) => pages.bytes(),
             Storage::Part(part) => part.bytes(),
-            Storage::Common(memory) => memory,
+            Storage::Common(memory) => memory.bytes(),
         };
         &bytes[..self.len]
     }
@@ -137,10 +150,17 @@ mod tests {
             assert_eq!(budget.private().held(), pages.bytes().len() as u64, "{len}");
         }
         let mut divided = Divided::new(3 << 20).unwrap();
-        let parts = [1 << 20, 2 << 20].map(|len| AlignedBuf::of(&mut divided, len).unwrap());
+        let held = [64, 1 << 20, 1 << 20, 64].map(|len| {
+            let part = AlignedBuf::of(&mut divided, len).unwrap();
+            (budget.private().held() >> 20, part)
+        });
         drop(divided);
-        assert_eq!(budget.private().held(), 4 << 20, "the parts, and the rest of the last page");
-        drop(parts);
+        assert_eq!(
+            held.each_ref().map(|(held, _)| *held),
+            [2, 2, 4, 4],
+            "whole pages that a part is the first in"
+        );
+        drop(held);
         assert_eq!(budget.private().held(), 0);
     }
 

@@ -2,7 +2,6 @@
 
 use super::aligned::AlignedBuf;
 use super::budget::{Account, Counted};
-use super::common::Common;
 use super::zeroed::{Divided, HALF};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 pub struct Slab {
     pages: Option<Mutex<Divided>>,
-    /// From so many bytes on a buffer has pages of its own.
-    apart: usize,
     /// Those that others may have as well.
     known: Mutex<HashMap<Origin, Known>>,
 }
@@ -31,10 +28,10 @@ pub type Origin = ((usize, usize), [usize; FORM]);
 impl Slab {
     /// For buffers of about `expected` bytes together. Pages that nobody touches take no memory.
     pub fn new(expected: usize) -> Self {
-        let pages = Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new).map(Mutex::new);
         // What may outlive the others, as another model has it as well, must not keep their memory.
-        let apart = Account::of_thread().common().map_or(usize::MAX, |_| Common::LEAST);
-        Slab { pages, apart, ..Slab::default() }
+        let is_apart = || Account::of_thread().common().is_some();
+        let pages = Some(expected).filter(|&bytes| bytes >= HALF && !is_apart());
+        Slab { pages: pages.and_then(Divided::new).map(Mutex::new), ..Slab::default() }
     }
 
     /// The buffer that was made of the same before.
@@ -53,9 +50,7 @@ impl Slab {
 
     /// `len` zeroed bytes; `None` where the memory cannot be had.
     pub fn zeroed(&self, len: usize) -> Option<AlignedBuf> {
-        let Some(pages) = self.pages.as_ref().filter(|_| len < self.apart) else {
-            return AlignedBuf::zeroed(len);
-        };
+        let Some(pages) = &self.pages else { return AlignedBuf::zeroed(len) };
         AlignedBuf::of(&mut lock(pages), len)
     }
 }

@@ -1,7 +1,6 @@
 //! Zeroed pages of our own, for large buffers: the kernel zeroes each when it is first touched, many at a time where it
 //! has huge pages. Nothing of a client's is ever mapped here.
 
-use super::budget::Counted;
 use super::kernel::page_size;
 use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
 use std::ffi::c_void;
@@ -33,21 +32,16 @@ pub fn prefer_huge_pages<T>(block: &mut [MaybeUninit<T>]) {
 
 /// Pages that are handed out in parts, none of them twice.
 pub struct Divided {
-    pages: Arc<Shared>,
+    pages: Arc<ZeroedPages>,
     len: usize,
     used: usize,
-}
-
-/// Pages of several parts, each of which is counted by whoever has it.
-struct Shared {
-    pages: ZeroedPages,
-    /// What they have beyond the bytes that were asked for.
-    _rest: Option<Counted>,
+    /// Bytes of the pages that any part lies in, all of which they may take: see [`bytes_of_pages`].
+    counted: usize,
 }
 
 /// A part of some pages, which nobody else has. All of them are unmapped when the last part is dropped.
 pub struct Part {
-    pages: Arc<Shared>,
+    pages: Arc<ZeroedPages>,
     start: usize,
     len: usize,
 }
@@ -55,16 +49,21 @@ pub struct Part {
 impl Divided {
     /// Pages of `len` bytes; `None` where the memory cannot be had.
     pub fn new(len: usize) -> Option<Self> {
-        let rest = bytes_of_pages(len)? - len;
-        let rest = if rest > 0 { Some(Counted::take(rest)?) } else { None };
-        Some(Divided { pages: Arc::new(Shared { pages: ZeroedPages::new(len)?, _rest: rest }), len, used: 0 })
+        Some(Divided { pages: Arc::new(ZeroedPages::new(len)?), len, used: 0, counted: 0 })
     }
 
-    /// `len` bytes, which are zeroes still, behind those that were taken before. `None` where not so many are left.
-    pub fn take(&mut self, len: usize) -> Option<Part> {
+    /// `len` bytes, which are zeroes still, behind those that were taken before, and how many bytes the pages have that nobody had a part
+    /// of. `None` where not so many are left.
+    pub fn take(&mut self, len: usize) -> Option<(Part, usize)> {
         let start = self.used;
-        self.used = start.checked_add(len).filter(|&end| end <= self.len)?;
-        Some(Part { pages: self.pages.clone(), start, len })
+        let end = start.checked_add(len).filter(|&end| end <= self.len)?;
+        // Behind the last huge page there are small ones.
+        let huge = self.pages.len / HUGE * HUGE;
+        let page = if end <= huge { HUGE } else { page_size() as usize };
+        let counted = end.next_multiple_of(page);
+        let more = counted.saturating_sub(self.counted);
+        (self.used, self.counted) = (end, counted.max(self.counted));
+        Some((Part { pages: self.pages.clone(), start, len }, more))
     }
 }
 
@@ -80,7 +79,7 @@ impl Part {
     }
 
     fn first(&self) -> *mut u8 {
-        self.pages.pages.start.as_ptr().cast::<u8>().wrapping_add(self.start)
+        self.pages.start.as_ptr().cast::<u8>().wrapping_add(self.start)
     }
 }
 

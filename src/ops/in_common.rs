@@ -12,17 +12,21 @@ pub fn in_common(buffer: AlignedBuf, interrupt: &dyn Interrupt) -> Result<Aligne
         return Ok(buffer);
     }
     let Some(common) = Account::of_thread().common() else { return Ok(buffer) };
-    let (mut sum, mut is_equal) = (0u64, true);
+    let mut sum = 0u64;
     by_parts(interrupt, buffer.len(), |part| {
         sum = sum.wrapping_add(checksum_share(part.start as u64, &buffer[part]));
         Ok::<_, OpError>(())
     })?;
-    let Some(other) = common.find(buffer.len(), sum) else { return Ok(common.offer(buffer, sum)) };
+    let (buffer, other) = match buffer.offered(&common, sum) {
+        Ok(buffer) => return Ok(buffer),
+        Err(others) => others,
+    };
+    let mut is_equal = true;
     by_parts(interrupt, buffer.len(), |part| {
-        is_equal = is_equal && buffer[part.clone()] == other[part];
+        is_equal = is_equal && other.has(part.start, &buffer[part]) == Some(true);
         Ok::<_, OpError>(())
     })?;
-    Ok(if is_equal { buffer.in_memory_of(other) } else { buffer })
+    Ok(if is_equal { buffer.in_memory_of(&other) } else { buffer })
 }
 
 #[cfg(test)]
