@@ -9,6 +9,7 @@
 mod caching;
 mod content;
 mod error;
+mod job;
 mod living;
 mod saving;
 mod storing;
@@ -23,10 +24,10 @@ use crate::memory::Counted;
 use crate::model::CountedModel;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
-use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls::Calls;
 use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Watcher, Workers};
 use caching::FromCache;
+use job::Queued;
 use living::Living;
 use saving::{Attempt, ReservedFiles, Saves, Saving};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -224,25 +225,25 @@ impl Compiler {
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
-        let Job { work, control, done } = job;
-        let client = control.client;
+        let (client, deadline_ns) = (job.control.client, job.control.deadline_ns);
         let permit = self.jobs.take(client, 1).map_err(CompileError::TooManyJobs)?;
-        let priority = match &work {
+        let priority = match &job.work {
             Work::Compile { options, .. } => options.priority,
             Work::Load(_) => Priority::default(),
         };
-        let expired = control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        let (shared, calls, since) = (self.shared.clone(), self.calls.clone(), Instant::now());
-        let task = move || {
-            let _account = control.on_account();
-            let _work = calls.begin_work("a compilation", client, since.elapsed());
-            let _mark = marks::begin(|_| Phase::Compilation, "prepare");
-            let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
-            // The client's place is free before it hears of the outcome.
-            drop(permit);
-            done(prepared);
+        let expired = deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
+        let queued = Queued {
+            job,
+            priority,
+            expired,
+            since: Instant::now(),
+            shared: self.shared.clone(),
+            calls: self.calls.clone(),
+            workers: Arc::downgrade(&self.workers),
+            watcher: Arc::downgrade(&self.watcher),
+            permit,
         };
-        self.workers.submit(client, priority, Box::new(task));
+        queued.submit();
         Ok(())
     }
 

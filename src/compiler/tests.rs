@@ -4,7 +4,8 @@ use super::*;
 use crate::aidl;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
 use crate::cache::Key;
-use crate::model::Model;
+use crate::memory::{memory_of_a_busy_device, ClientSlice};
+use crate::model::{Constant, Lifetime, Model, Operand};
 use crate::ops::NeverInterrupted;
 use crate::scheduler::limits::Total;
 use crate::scheduler::Exhausted;
@@ -87,6 +88,10 @@ impl Bench {
     }
 
     fn submit(&self, client: u32, control: Control) -> Result<(), CompileError> {
+        self.submit_model(client, control, model())
+    }
+
+    fn submit_model(&self, client: u32, control: Control, model: Model) -> Result<(), CompileError> {
         let tell = self.tell.clone();
         let done = move |outcome: Outcome| {
             if let Err(error) = outcome {
@@ -95,7 +100,7 @@ impl Bench {
         };
         let options = CompileOptions::default();
         let work = Work::Compile {
-            model: CountedModel::new(model(), &NeverInterrupted).unwrap(),
+            model: CountedModel::new(model, &NeverInterrupted).unwrap(),
             options,
             files: None,
             mappings: None,
@@ -129,6 +134,32 @@ fn jobs_are_limited_and_every_outcome_is_told() {
     bench.submit(CLIENT, Control::default()).expect("there is room again before the outcome is told");
     bench.acts.send(|| panic!("as the test wants it")).unwrap();
     assert!(matches!(bench.told.recv_timeout(PATIENCE), Ok(CompileError::Panicked)));
+}
+
+#[test]
+fn what_waits_for_a_busy_device_has_no_thread_and_can_be_cancelled() {
+    // One of which is kept from the client.
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(8, 1) });
+    let (memory, fences) = memory_of_a_busy_device();
+    let of_a_device = ClientSlice::whole(Arc::new(memory));
+    let busy = || {
+        let mut model = model();
+        let lifetime = Lifetime::Constant(Constant::Client(of_a_device.clone()));
+        model.main.operands.push(Operand { lifetime, ..model.main.operands[0].clone() });
+        model
+    };
+    let (waits, gives_up) = (Control::default(), Control::default());
+    bench.submit_model(CLIENT, waits, busy()).unwrap();
+    bench.submit_model(CLIENT, gives_up.clone(), busy()).unwrap();
+    bench.submit(CLIENT, Control::default()).unwrap();
+    bench.acts.send(|| BackendError::Failed("not of a device".into())).unwrap();
+    let told = || bench.told.recv_timeout(PATIENCE).expect("it has a thread").to_string();
+    assert!(told().contains("not of a device"));
+    gives_up.cancelled.set();
+    assert!(told().contains("cancelled"));
+    fences.write(1).unwrap();
+    bench.acts.send(|| BackendError::Failed("of a device".into())).unwrap();
+    assert!(told().contains("of a device"));
 }
 
 #[test]

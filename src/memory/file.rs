@@ -3,6 +3,8 @@
 use super::budget::HeldDescriptors;
 use super::{blocking, Access, MemoryError};
 use crate::waits::wait_for;
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::stat::{fstat, SFlag};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -21,8 +23,7 @@ pub(super) struct Facts {
 
 pub(super) fn examine(fd: BorrowedFd) -> Result<Facts, MemoryError> {
     blocking::check(fd)?;
-    let system =
-        nix::sys::statfs::fstatfs(fd).map_err(|e| MemoryError::Map(e.into()))?.filesystem_type().0 as u32;
+    let system = file_system(fd)?;
     if system == HUGETLBFS_MAGIC {
         // Its pages can neither be replaced one by one nor unmapped by our length.
         return Err(MemoryError::Unsupported("memory of huge pages cannot be used; use ordinary pages"));
@@ -31,6 +32,17 @@ pub(super) fn examine(fd: BorrowedFd) -> Result<Facts, MemoryError> {
         blocking::check_overlaid(fd)?;
     }
     Ok(Facts { size: size(fd)?, dma_buf: system == DMA_BUF_MAGIC })
+}
+
+/// The magic number of the file system that `fd` is of, linux/magic.h.
+fn file_system(fd: BorrowedFd) -> Result<u32, MemoryError> {
+    let facts = nix::sys::statfs::fstatfs(fd).map_err(|e| MemoryError::Map(e.into()))?;
+    Ok(facts.filesystem_type().0 as u32)
+}
+
+/// Whether `fd` is of a dma-buf. Nobody is asked who could take as long as he likes.
+pub(super) fn is_dma_buf(fd: BorrowedFd) -> bool {
+    blocking::check(fd).is_ok() && file_system(fd).is_ok_and(|system| system == DMA_BUF_MAGIC)
 }
 
 fn size(fd: BorrowedFd) -> Result<u64, MemoryError> {
@@ -168,6 +180,16 @@ impl DmaBuf {
         Ok(DmaBuf { file, _held: held })
     }
 
+    /// Whether its device is done with it, as far as an access has to wait for that; looked for so many milliseconds. By
+    /// drivers/dma-buf/dma-buf.c it can be read, or written, once the fences are signalled that the beginning of an access to
+    /// read, or to write, waits for. What cannot be asked is done: the access tells what is wrong.
+    pub fn is_done(&self, access: Access, patience_ms: u8) -> bool {
+        let done = if access.writes() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        let asked = poll(&mut [PollFd::new(self.file.as_fd(), done)], PollTimeout::from(patience_ms));
+        !matches!(asked, Ok(0) | Err(Errno::EINTR))
+    }
+
+    /// It may wait for the device, which nothing ends before it is done: see [`is_done`](Self::is_done).
     pub fn begin(&self, direction: Direction) -> Result<Announced<'_>, MemoryError> {
         self.sync(direction as u64)?;
         Ok(Announced { dma_buf: self, direction })

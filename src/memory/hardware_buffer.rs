@@ -5,13 +5,14 @@
 //! lie: its word is taken when the buffer is locked. What the client says of them is for the allocator to compare.
 
 use super::budget::HeldDescriptors;
-use super::file::Direction;
+use super::file::{is_dma_buf, Direction, DmaBuf};
 use super::guard::Region;
 use super::image::Rows;
 use super::kernel::page_size;
 use super::Access;
 use super::MemoryError;
 use std::ffi::{c_int, c_void, CStr};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
@@ -133,6 +134,8 @@ pub(super) struct HardwareBuffer {
     /// an access can last as long as a run; nor need anybody, as each execution imports its buffers anew.
     turn: Mutex<()>,
     vanished: AtomicBool,
+    /// What its handle has of these: the library cannot be asked whether a device is done with it.
+    dma_bufs: Vec<DmaBuf>,
     /// For those of the handle, which the library duplicates.
     _held: HeldDescriptors,
 }
@@ -176,6 +179,7 @@ impl HardwareBuffer {
             usage: 0,
             turn: Mutex::default(),
             vanished: AtomicBool::new(false),
+            dma_bufs: Vec::new(),
             _held: held,
         };
         let mut actual = Description::default();
@@ -188,6 +192,13 @@ impl HardwareBuffer {
         imported.usage = actual.usage & (CPU_READ | CPU_WRITE);
         if imported.usage == 0 {
             return Err(MemoryError::Unsupported("the hardware buffer was not made for the CPU to use"));
+        }
+        for &fd in fds {
+            // SAFETY: the caller's, which are open during the call.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            if is_dma_buf(fd) {
+                imported.dma_bufs.push(DmaBuf::new(fd)?);
+            }
         }
         Ok(imported)
     }
@@ -213,6 +224,11 @@ impl HardwareBuffer {
             (false, true) => Access::Write,
             (true, true) => Access::ReadWrite,
         }
+    }
+
+    /// The dma-bufs that it is made of.
+    pub fn dma_bufs(&self) -> &[DmaBuf] {
+        &self.dma_bufs
     }
 
     /// Whether the memory behind it was lost.

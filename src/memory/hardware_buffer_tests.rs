@@ -6,8 +6,9 @@ mod native_window;
 use super::*;
 use crate::memory::{Accessed, ClientSlice, Mapping};
 use native_window::{handle, lock_of, locks_of, symbol, Fault};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -43,6 +44,47 @@ fn slice(file: &File, usage: u64) -> ClientSlice {
 /// Memory that a device may be busy with.
 pub(crate) fn memory_of_a_device() -> Mapping {
     Mapping::hardware(import(&memfd(), 0x33).unwrap())
+}
+
+/// Such memory, and what stands for the fences of its dma-buf: it can be read once it counts anything, and written until it counts
+/// nearly all that it can.
+pub(crate) fn memory_of_a_busy_device() -> (Mapping, EventFd) {
+    let busy = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+    let mut buffer = import(&memfd(), 0x33).unwrap();
+    buffer.dma_bufs.push(DmaBuf::new(busy.as_fd()).unwrap());
+    (Mapping::hardware(buffer), busy)
+}
+
+#[test]
+fn a_device_that_is_busy_is_waited_for_as_far_as_the_access_needs_it() {
+    let (memory, fences) = memory_of_a_busy_device();
+    let looks = |access| {
+        let mut looks = 0;
+        let stopped = memory.wait_until_idle(access, || {
+            looks += 1;
+            if looks < 3 {
+                Ok(())
+            } else {
+                Err("stopped")
+            }
+        });
+        (stopped, looks)
+    };
+    assert!(!memory.is_idle(Access::Read) && memory.is_idle(Access::Write));
+    assert_eq!(looks(Access::Read), (Err("stopped"), 3));
+    fences.write(u64::MAX - 1).unwrap();
+    assert!(memory.is_idle(Access::Read));
+    for access in [Access::Write, Access::ReadWrite] {
+        assert!(!memory.is_idle(access));
+        assert_eq!(looks(access), (Err("stopped"), 3));
+    }
+    let done = memory.wait_until_idle(Access::Write, || {
+        fences.read().unwrap();
+        Ok::<_, ()>(())
+    });
+    assert_eq!((done, looks(Access::Write)), (Ok(()), (Ok(()), 0)));
+    let unknown = memory_of_a_device();
+    assert!(unknown.is_idle(Access::ReadWrite), "it does not tell");
 }
 
 #[test]
@@ -89,7 +131,7 @@ fn its_descriptors_are_its_clients_until_it_is_let_go_of() {
     drop(held);
     assert!(import(&file, 0x33 | 1 << 40).is_ok() && import(&file, 1 << 20).is_err());
     assert_eq!(quota.held(), 0);
-    let dma_buf = crate::memory::file::DmaBuf::new(std::os::fd::AsFd::as_fd(&file)).unwrap();
+    let dma_buf = DmaBuf::new(file.as_fd()).unwrap();
     assert_eq!(quota.held_by(1), 1);
     drop(dma_buf);
     assert_eq!(quota.held(), 0);

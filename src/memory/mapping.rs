@@ -6,15 +6,19 @@
 
 use super::access::Access;
 use super::budget::Counted;
-use super::file::{Announced, Direction};
+use super::file::{Announced, Direction, DmaBuf};
 use super::hardware_buffer::{HardwareBuffer, Locked};
 use super::image::Rows;
 use super::pages::{self, Pages};
 use super::unmapped::Unmapped;
 use super::view::copy_shared;
 use super::{blocking, served, MemoryError};
+use crate::waits::wait_for;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+
+/// How often, in milliseconds, who waits for a device asks whether to go on: a descriptor to be woken by would have to be counted.
+const LOOK_MS: u8 = 10;
 
 /// Client memory that can be reached: pages of a file, or a hardware buffer. Let go of when dropped.
 pub struct Mapping {
@@ -137,6 +141,36 @@ impl Mapping {
             Store::Unmapped(_) => false,
             Store::Hardware(_) => true,
         }
+    }
+
+    /// The dma-bufs that it lies in: what tells whether a device is busy with it.
+    fn dma_bufs(&self) -> &[DmaBuf] {
+        match &self.store {
+            Store::Pages(pages) => pages.dma_bufs(),
+            Store::Unmapped(_) => &[],
+            Store::Hardware(buffer) => buffer.dma_bufs(),
+        }
+    }
+
+    /// Whether devices are done with it now, as far as an access has to wait for that and they tell.
+    pub fn is_idle(&self, access: Access) -> bool {
+        self.dma_bufs().iter().all(|dma_buf| dma_buf.is_done(access, 0))
+    }
+
+    /// Waits until devices are done with it, as far as they tell. What begins an access waits for that as well, but then nothing ends
+    /// the wait: here it is an error of `go_on`, which is asked every so often.
+    pub fn wait_until_idle<E>(
+        &self,
+        access: Access,
+        mut go_on: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        for dma_buf in self.dma_bufs() {
+            let _waiting = wait_for("a device that uses a dma-buf");
+            while !dma_buf.is_done(access, LOOK_MS) {
+                go_on()?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether it is a hardware buffer, which the CPU may use as far as its maker asked for that.

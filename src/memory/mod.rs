@@ -63,7 +63,7 @@ pub use handed::{
 };
 pub use hardware_buffer::stand_in_for_native_window;
 #[cfg(test)]
-pub(crate) use hardware_buffer::tests::memory_of_a_device;
+pub(crate) use hardware_buffer::tests::{memory_of_a_busy_device, memory_of_a_device};
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
 pub use kernel::{

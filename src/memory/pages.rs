@@ -141,6 +141,11 @@ impl Pages {
         self.dma_buf.is_none().then(|| self.start())
     }
 
+    /// The dma-buf that it is, if it is one.
+    pub fn dma_bufs(&self) -> &[DmaBuf] {
+        self.dma_buf.as_slice()
+    }
+
     /// Begins an access, announced where that is needed; gives where the client's bytes start.
     pub fn begin(&self, direction: Direction) -> Result<(*mut u8, Option<Announced<'_>>), MemoryError> {
         let announced = self.dma_buf.as_ref().map(|dma_buf| dma_buf.begin(direction)).transpose()?;

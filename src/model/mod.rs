@@ -22,7 +22,7 @@ pub use operand::check_info;
 pub use references::MAX_DEPTH as MAX_NESTING;
 pub use request::{Argument, Request, RequestError, RequestPool};
 
-use crate::memory::{AlignedBuf, ClientSlice, Counted, MemoryError};
+use crate::memory::{Access, AlignedBuf, ClientSlice, Counted, MemoryError};
 use crate::ops::pace::Pace;
 use crate::ops::{self, Interrupt, OpError};
 use crate::scheduler::Copier;
@@ -74,17 +74,41 @@ const LOOK: usize = 16;
 #[derive(Debug)]
 pub struct CountedModel {
     model: Model,
+    /// Memories that constants lie in and a device may be busy with, each by one that lies there.
+    of_devices: Box<[ClientSlice]>,
     _counted: Counted,
 }
 
 impl CountedModel {
     /// An error where the client has no more memory left, or `interrupt` says that the work is to stop.
     pub fn new(model: Model, interrupt: &dyn Interrupt) -> Result<Self, ModelError> {
-        let bytes = model.footprint(&mut Pace::of(interrupt))?;
+        let mut pace = Pace::of(interrupt);
+        let bytes = model.footprint(&mut pace)?;
         let out_of_memory =
             || ModelError::Memory { what: "the model".into(), source: MemoryError::OutOfMemory(bytes) };
         let counted = Counted::take(bytes).ok_or_else(out_of_memory)?;
-        Ok(CountedModel { model, _counted: counted })
+        // There are no more of them than mappings, which are counted.
+        let mut of_devices = BTreeMap::new();
+        for graph in std::iter::once(&model.main).chain(&model.referenced) {
+            pace.each(&graph.operands, LOOK, |operand| match &operand.lifetime {
+                Lifetime::Constant(Constant::Client(slice)) if slice.may_be_busy() => {
+                    of_devices.entry(std::ptr::from_ref(slice.mapping())).or_insert_with(|| slice.clone());
+                }
+                _ => {}
+            })?;
+        }
+        let of_devices = of_devices.into_values().collect();
+        Ok(CountedModel { model, of_devices, _counted: counted })
+    }
+
+    /// Whether a device is busy with memory that constants lie in and that was not copied yet.
+    pub fn is_busy(&mut self) -> bool {
+        let busy = self.of_devices.iter().position(|memory| !memory.mapping().is_idle(Access::Read));
+        // There may be many. The next time it is looked at first.
+        busy.is_some_and(|busy| {
+            self.of_devices.swap(0, busy);
+            true
+        })
     }
 
     /// Copies the constants that lie in memory which a device may be busy with, and says whether there were any. That waits for the
@@ -108,6 +132,7 @@ impl CountedModel {
             };
             *constant = Constant::Private(copy);
         }
+        self.of_devices = Box::default();
         Ok(!copies.is_empty())
     }
 }

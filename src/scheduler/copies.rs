@@ -1,9 +1,9 @@
 //! Copies of what clients gave, of which there may be very much: a stretch at a time, with a yield point between two. Memory
-//! that a device may be at is touched without a turn.
+//! that a device may be at is waited for and touched without a turn.
 //!
 //! It must not know what is copied.
 
-use crate::memory::{AlignedBuf, ClientSlice, MemoryError};
+use crate::memory::{Access, AlignedBuf, ClientSlice, MemoryError};
 use crate::ops::{Interrupt, OpError};
 
 /// So many bytes are copied between two yield points. What is no longer comes by none.
@@ -38,32 +38,32 @@ impl<'i> Copier<'i> {
 
     /// Copies `from` to the start of `to`, which must not be shorter.
     pub fn copy(&mut self, from: &ClientSlice, to: &ClientSlice) -> Result<(), CopyError> {
-        let busy = from.may_be_busy() || to.may_be_busy();
-        self.stretches(from.len(), busy, |start, len| from.part(start, len)?.copy_to(&to.part(start, len)?))
+        let uses = [(from, Access::Read), (to, Access::Write)];
+        self.stretches(from.len(), &uses, |start, len| from.part(start, len)?.copy_to(&to.part(start, len)?))
     }
 
     /// The same, of bytes of our own.
     pub fn write(&mut self, from: &[u8], to: &ClientSlice) -> Result<(), CopyError> {
-        let busy = to.may_be_busy();
-        self.stretches(from.len(), busy, |start, len| to.part(start, len)?.write(&from[start..start + len]))
+        let uses = [(to, Access::Write)];
+        self.stretches(from.len(), &uses, |start, len| to.part(start, len)?.write(&from[start..start + len]))
     }
 
     /// A private copy.
     pub fn to_private(&mut self, from: &ClientSlice) -> Result<AlignedBuf, CopyError> {
         let mut copy = AlignedBuf::zeroed(from.len()).ok_or(MemoryError::OutOfMemory(from.len()))?;
-        let (busy, to) = (from.may_be_busy(), &mut copy);
-        self.stretches(from.len(), busy, |start, len| {
+        let (uses, to) = ([(from, Access::Read)], &mut copy);
+        self.stretches(from.len(), &uses, |start, len| {
             from.part(start, len)?.read(&mut to[start..start + len])
         })?;
         Ok(copy)
     }
 
-    /// Has `copy` do what there is of `len` bytes, from a place on so many at a time; without a turn if each may have to wait
-    /// for a device that is `busy`.
+    /// Has `copy` do what there is of `len` bytes, from a place on so many at a time; without a turn if a device may be busy with
+    /// what each `uses`.
     fn stretches(
         &mut self,
         len: usize,
-        busy: bool,
+        uses: &[(&ClientSlice, Access)],
         mut copy: impl FnMut(usize, usize) -> Result<(), MemoryError>,
     ) -> Result<(), CopyError> {
         self.copied += PART;
@@ -73,8 +73,10 @@ impl<'i> Copier<'i> {
                 self.interrupt.yield_point().map_err(CopyError::Stopped)?;
                 self.copied = 0;
             }
-            if busy {
+            for (busy, access) in uses.iter().filter(|(slice, _)| slice.may_be_busy()) {
                 self.interrupt.before_waiting();
+                let go_on = || self.interrupt.check();
+                busy.mapping().wait_until_idle(*access, go_on).map_err(CopyError::Stopped)?;
             }
             let stretch = (len - start).min(STRETCH - self.copied);
             copy(start, stretch)?;
@@ -87,7 +89,8 @@ impl<'i> Copier<'i> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Mapping;
+    use crate::memory::{memory_of_a_busy_device, memory_of_a_device, Mapping};
+    use crate::scheduler::{boottime_ns, Control};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Counts how often it is passed, and ends the work once that is too often.
@@ -153,10 +156,29 @@ mod tests {
             [&interrupt.passed, &interrupt.lent].map(|count| || count.load(Ordering::Relaxed));
         let mut copier = Copier::new(&interrupt);
         let busy = |_, _| (passed() == lent()).then_some(()).ok_or(MemoryError::Vanished);
-        copier.stretches(3 * STRETCH, true, busy).unwrap();
-        copier.stretches(2 * STRETCH, false, |_, _| Ok(())).unwrap();
+        let of_a_device = ClientSlice::whole(memory_of_a_device().into());
+        let (uses, uses_none) = ([(&of_a_device, Access::Read)], [(&filled(1), Access::Read)]);
+        copier.stretches(3 * STRETCH, &uses, busy).unwrap();
+        copier.stretches(2 * STRETCH, &uses_none, |_, _| Ok(())).unwrap();
         assert!(passed() > lent(), "what is not busy has a turn");
-        copier.stretches(1, true, busy).unwrap();
+        copier.stretches(1, &uses, busy).unwrap();
+    }
+
+    #[test]
+    fn who_waits_for_a_device_stops_with_the_work() {
+        let (memory, fences) = memory_of_a_busy_device();
+        let (of_a_device, plain) = (ClientSlice::whole(memory.into()), filled(3 * 4096));
+        let stops = Control { deadline_ns: Some(boottime_ns()), ..Control::default() };
+        let is_late = |copied: Result<(), CopyError>| {
+            matches!(copied, Err(CopyError::Stopped(OpError::DeadlinePassed)))
+        };
+        assert!(is_late(Copier::new(&stops).copy(&of_a_device, &plain)));
+        assert!(is_late(Copier::new(&stops).to_private(&of_a_device).map(drop)));
+        // It reads no more, and is read from.
+        fences.write(u64::MAX - 1).unwrap();
+        assert!(is_late(Copier::new(&stops).copy(&plain, &of_a_device)));
+        assert!(is_late(Copier::new(&stops).write(&[1], &of_a_device)));
+        assert!(!is_late(Copier::new(&stops).copy(&of_a_device, &plain)), "it was not busy");
     }
 
     #[test]

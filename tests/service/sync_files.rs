@@ -5,11 +5,14 @@ use crate::common::fences::wait;
 use crate::common::*;
 use binder::ParcelFileDescriptor;
 use nnhal::aidl::*;
+use nnhal::backend::boottime_ns;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 const CARD: &str = "/dev/dri/card0";
+/// Of a buffer of the driver's: 16 rows of 64 pixels.
+const BYTES: usize = 16 * 64 * 4;
 
 fn ask<T>(file: &impl AsRawFd, request: u64, argument: &mut T) {
     // SAFETY: the callers pass the request together with the structure that it takes.
@@ -26,6 +29,7 @@ fn owned(fd: i32) -> OwnedFd {
 struct Pending {
     card: File,
     number: u32,
+    buffer: OwnedFd,
     sync_file: OwnedFd,
 }
 
@@ -48,11 +52,17 @@ impl Pending {
         // dma_buf_export_sync_file: flags (3 is for reading and writing), file descriptor
         let mut export = [3u32, 0];
         ask(&buffer, 0xc008_6202, &mut export);
-        Pending { card, number: fence[2], sync_file: owned(export[1] as i32) }
+        Pending { card, number: fence[2], buffer, sync_file: owned(export[1] as i32) }
     }
 
     fn descriptor(&self) -> ParcelFileDescriptor {
         ParcelFileDescriptor::new(self.sync_file.try_clone().expect("dup"))
+    }
+
+    /// The buffer, which the driver is busy with until the fence is signalled: zeroes, to be read.
+    fn memory(&self) -> Memory {
+        let fd = Some(ParcelFileDescriptor::new(self.buffer.try_clone().expect("dup")));
+        Memory::MappableFile(MappableFile { fd, prot: libc::PROT_READ, offset: 0, length: BYTES as i64 })
     }
 
     fn signal(&self) {
@@ -129,4 +139,39 @@ fn sync_files_are_waited_for() {
     // Signalled before it is waited for.
     let result = model.executeFenced(&request, &fences, false, -1, -1, -1).expect("launched");
     assert_eq!(wait(&result, PATIENCE), Some(true));
+}
+
+#[test]
+#[ignore = "needs /dev/dri/card0 of the vgem driver, which tests/vm has"]
+fn a_device_that_is_busy_with_memory_is_waited_for_as_long_as_a_client_may_wait() {
+    const ELEMENTS: usize = BYTES / 4;
+    let (harness, device) = (Harness::new(), Pending::new());
+    let model = harness.prepare(&floor_model(&[ELEMENTS as i32]));
+    let (mut request, output) = request(&[], BYTES);
+    request.inputs = vec![argument(0, 0, BYTES as i64)];
+    request.pools[0] = RequestMemoryPool::Pool(device.memory());
+    let soon = || boottime_ns() as i64 + Duration::from_millis(300).as_nanos() as i64;
+    let missed = |status| {
+        [ErrorStatus::MISSED_DEADLINE_TRANSIENT, ErrorStatus::MISSED_DEADLINE_PERSISTENT].contains(&status)
+    };
+    assert!(missed(status(&model.executeSynchronously(&request, false, soon(), -1))));
+    assert_eq!(bytes_of(&output), [0xee; BYTES]);
+    let sum = sum_model(ELEMENTS as i32, device.memory());
+    let (callback, verdict) = callback();
+    let prepare = harness.device().prepareModel(
+        &sum,
+        ExecutionPreference::FAST_SINGLE_ANSWER,
+        Priority::MEDIUM,
+        soon(),
+        &[],
+        &[],
+        &[0; 32],
+        &callback,
+    );
+    prepare.expect("asked");
+    assert!(missed(verdict.recv_timeout(PATIENCE).expect("a verdict").0));
+    device.signal();
+    model.executeSynchronously(&request, false, -1, -1).expect("executed");
+    assert_eq!(bytes_of(&output), [0; BYTES]);
+    harness.prepare(&sum);
 }

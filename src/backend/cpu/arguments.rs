@@ -144,6 +144,12 @@ impl Memories {
         self.0.iter().find(|used| used.any.mapping().vanished()).map(|used| used.first)
     }
 
+    /// Waits until devices are done with them. Who takes hold of them waits for that as well, but then nothing ends the wait.
+    pub fn wait_until_idle(&self, interrupt: &dyn Interrupt) -> Result<(), OpError> {
+        let wait = |used: &Used| used.any.mapping().wait_until_idle(used.access, || interrupt.check());
+        self.0.iter().try_for_each(wait)
+    }
+
     /// Whether to take hold of them may take long.
     pub fn may_be_busy(&self) -> bool {
         self.0.iter().any(|used| used.any.may_be_busy())

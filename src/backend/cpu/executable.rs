@@ -244,6 +244,7 @@ impl Binding for CpuBinding {
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
         let _account = control.on_account();
         // Before there is a turn: while a device is busy with the memory, others can compute.
+        self.memories.wait_until_idle(control)?;
         let held = self.hold()?;
         let control = self.executable.cores.take_turn(control)?;
         self.compute(held, &control)
@@ -304,14 +305,47 @@ fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiti
 mod tests {
     use super::super::samples::{f32_info, Build};
     use super::*;
-    use crate::memory::Mapping;
+    use crate::memory::{memory_of_a_busy_device, Mapping};
     use crate::model::Request;
     use crate::ops::OperationType;
-    use crate::scheduler::Watcher;
+    use crate::scheduler::{boottime_ns, Watcher};
     use smallvec::smallvec;
     use std::sync::mpsc::channel;
 
     const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn an_execution_waits_for_a_busy_device_as_long_as_it_may() {
+        let mut build = Build::new();
+        let input = build.input(f32_info(&[1]));
+        let output = build.call(OperationType::FLOOR, 0, &[input], f32_info(&[1]));
+        let model = Model { main: build.finish(output), referenced: Vec::new(), relaxed: false };
+        let (cores, control) = (Arc::new(Cores::new(1).unwrap()), Control::default());
+        let executable =
+            CpuExecutable::compile(&model, &CompileOptions::default(), &cores, &control).unwrap();
+        let executable = Arc::new(executable);
+        let (memory, fences) = memory_of_a_busy_device();
+        // It is not to be written.
+        fences.write(u64::MAX - 1).unwrap();
+        let pools = vec![Some(Memory::Mapped(Arc::new(memory)))];
+        let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: smallvec![1] });
+        let bind = || {
+            let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
+            let arguments = Arguments { request, pools: pools.clone(), reused: false };
+            executable.clone().bind(arguments).unwrap()
+        };
+        let soon = boottime_ns() + Duration::from_millis(50).as_nanos() as u64;
+        let late = bind().run(&Control { deadline_ns: Some(soon), ..control.clone() });
+        assert!(matches!(late, Err(BackendError::DeadlinePassed)), "{late:?}");
+        let Ok(Submission::Pending(pending)) = bind().submit(Vec::new(), &control) else {
+            panic!("there is a thread for it");
+        };
+        control.cancelled.set();
+        let given_up = pending.wait(&Control::default());
+        assert!(matches!(given_up, Err(BackendError::Cancelled)), "{given_up:?}");
+        fences.read().unwrap();
+        assert_eq!(bind().run(&Control::default()).unwrap().outputs.len(), 1);
+    }
 
     #[test]
     fn an_execution_that_is_given_up_in_line_keeps_no_memory_of_its_client() {
