@@ -6,9 +6,8 @@
 //! It must not know what is computed, nor whose it is.
 
 use super::cores;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::Instant;
-use std::cell::Cell;
 use std::time::Duration;
 
 /// How long two must be seen on one core: what is noted of the other is as old as its last step.
@@ -18,13 +17,21 @@ const MOST: usize = 1024;
 /// How long one stays where it is that found no other core.
 const NO_OTHER: Duration = Duration::from_millis(10);
 
-thread_local! {
-    /// From when on this thread is to leave the core on which it has met another.
-    static LEAVES: Cell<Option<Instant>> = const { Cell::new(None) };
+/// The cores of those who compute: a place for each that may.
+pub struct Apart {
+    places: Box<[Place]>,
+    epoch: Instant,
 }
 
-/// The cores of those who compute: a place for each that may.
-pub struct Apart(Box<[AtomicUsize]>);
+/// The place of one who computes, for one turn: what was seen by the turn before says nothing of this one.
+struct Place {
+    core: AtomicUsize,
+    /// When it is to leave that core, on which it has met another: in nanoseconds since the epoch.
+    leaves: AtomicU64,
+}
+
+/// It has met nobody.
+const NEVER: u64 = u64::MAX;
 
 /// A place that is free, and that of somebody of whom no core is known yet; otherwise it is the core's number.
 const FREE: usize = usize::MAX;
@@ -33,51 +40,75 @@ const UNKNOWN: usize = usize::MAX - 1;
 impl Apart {
     /// For as many as may compute at the same time, up to a number beyond which a machine has no core for each.
     pub fn new(places: usize) -> Self {
-        Apart((0..places.min(MOST)).map(|_| AtomicUsize::new(FREE)).collect())
+        let place = |_| Place { core: AtomicUsize::new(FREE), leaves: AtomicU64::new(NEVER) };
+        Apart { places: (0..places.min(MOST)).map(place).collect(), epoch: Instant::now() }
     }
 
     /// Takes a free place; one caller at a time.
     pub fn take(&self) -> Option<usize> {
-        let free = self.0.iter().position(|core| core.load(Ordering::Relaxed) == FREE)?;
-        self.0[free].store(UNKNOWN, Ordering::Relaxed);
+        let free = self.cores().position(|core| core == FREE)?;
+        self.places[free].stay_on(UNKNOWN);
         Some(free)
     }
 
     /// Gives it back.
     pub fn give(&self, place: usize) {
-        if let Some(core) = self.0.get(place) {
-            core.store(FREE, Ordering::Relaxed);
+        if let Some(place) = self.places.get(place) {
+            place.core.store(FREE, Ordering::Relaxed);
         }
     }
 
     /// Notes the core of this thread, which has `place`, and leaves it if another has been there for a while.
     pub fn look(&self, place: usize) {
-        let (Some(own), Some(core)) = (self.0.get(place), cores::core()) else { return };
-        if own.load(Ordering::Relaxed) != core {
-            own.store(core, Ordering::Relaxed);
+        let (Some(own), Some(core)) = (self.places.get(place), cores::core()) else { return };
+        if own.core.load(Ordering::Relaxed) != core {
+            own.stay_on(core);
         }
-        if self.has_met_another(core) {
-            let new = cores::go_beside(self.cores());
-            LEAVES.set(new.is_none().then(|| Instant::now() + NO_OTHER));
-            own.store(new.unwrap_or(core), Ordering::Relaxed);
+        if self.has_met_another(own) {
+            match cores::go_beside(self.cores()) {
+                Some(new) => own.stay_on(new),
+                None => own.leaves.store(self.after(NO_OTHER), Ordering::Relaxed),
+            }
         }
     }
 
-    /// Whether two have been on a core for a while, of whom this thread is one.
-    fn has_met_another(&self, core: usize) -> bool {
+    /// Whether two have been on a core for a while, one of whom has this place.
+    fn has_met_another(&self, own: &Place) -> bool {
+        let (core, leaves) = (own.core.load(Ordering::Relaxed), own.leaves.load(Ordering::Relaxed));
         if self.cores().filter(|&other| other == core).count() < 2 {
-            LEAVES.set(None);
+            // Written only where it changes, as all look at what lies beside it.
+            if leaves != NEVER {
+                own.leaves.store(NEVER, Ordering::Relaxed);
+            }
             return false;
         }
-        let (now, leaves) = (Instant::now(), LEAVES.get());
-        if leaves.is_none() {
-            LEAVES.set(Some(now + MET));
+        if leaves == NEVER {
+            own.leaves.store(self.after(MET), Ordering::Relaxed);
         }
-        leaves.is_some_and(|then| then <= now)
+        leaves <= self.after(Duration::ZERO)
+    }
+
+    /// So long after now, in nanoseconds since the epoch.
+    fn after(&self, time: Duration) -> u64 {
+        u64::try_from((self.epoch.elapsed() + time).as_nanos()).unwrap_or(NEVER)
     }
 
     fn cores(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().map(|core| core.load(Ordering::Relaxed))
+        self.places.iter().map(|place| place.core.load(Ordering::Relaxed))
+    }
+
+    /// The core that is noted for a place.
+    #[cfg(test)]
+    pub fn core_of(&self, place: usize) -> usize {
+        self.places[place].core.load(Ordering::Relaxed)
+    }
+}
+
+impl Place {
+    /// Notes who has it on a core, where it has met nobody yet.
+    fn stay_on(&self, core: usize) {
+        self.leaves.store(NEVER, Ordering::Relaxed);
+        self.core.store(core, Ordering::Relaxed);
     }
 }
 
@@ -92,9 +123,9 @@ mod tests {
         assert_eq!(apart.take(), None, "there are as many places as may compute");
         let on = |cores: [usize; 3]| {
             for (place, core) in places.into_iter().zip(cores) {
-                apart.0[place].store(core, Ordering::Relaxed);
+                apart.places[place].core.store(core, Ordering::Relaxed);
             }
-            let met = apart.has_met_another(5);
+            let met = apart.has_met_another(&apart.places[places[0]]);
             std::thread::sleep(MET);
             met
         };
@@ -103,7 +134,22 @@ mod tests {
         assert!(!on([5, 4, 4]) && !on([5, 4, 5]), "the one that it met has gone");
         assert!(on([5, 4, 5]));
         apart.give(places[2]);
-        assert!(!apart.has_met_another(5));
+        assert!(!apart.has_met_another(&apart.places[places[0]]));
         assert_eq!(apart.take(), Some(places[2]));
+    }
+
+    #[test]
+    fn whom_a_turn_has_met_the_next_one_has_not() {
+        let apart = Apart::new(2);
+        let other = apart.take().unwrap();
+        apart.places[other].core.store(5, Ordering::Relaxed);
+        for _ in 0..2 {
+            let own = apart.take().unwrap();
+            apart.places[own].core.store(5, Ordering::Relaxed);
+            assert!(!apart.has_met_another(&apart.places[own]), "only after a while");
+            std::thread::sleep(MET);
+            assert!(apart.has_met_another(&apart.places[own]));
+            apart.give(own);
+        }
     }
 }

@@ -438,3 +438,48 @@ fn who_has_no_turn_any_more_has_no_place_among_those_who_compute() {
     let places = [turns.apart.take(), turns.apart.take(), turns.apart.take()];
     assert_eq!(places.iter().flatten().count(), 2);
 }
+
+/// Has the calling thread run on these cores only.
+fn stay_on(cores: &[usize]) {
+    let mut only = nix::sched::CpuSet::new();
+    cores.iter().for_each(|&core| only.set(core).unwrap());
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
+}
+
+#[test]
+fn who_meets_another_on_a_core_goes_to_one_that_is_free() {
+    let all = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+    let cores: Vec<_> = (0..nix::sched::CpuSet::count()).filter(|&core| all.is_set(core).unwrap()).collect();
+    let [one, other, ..] = cores[..] else {
+        return eprintln!("skipped: the process has {} cores", cores.len());
+    };
+    let (turns, control) = (Turns::new(2), Control::default());
+    let take = |client| turns.take(client, Priority::Medium, &control).unwrap();
+    let is_on = |turn: &Turn| turns.apart.core_of(turn.seat.among.load(Ordering::Relaxed));
+    let pass = |turn: &Turn| turn.pass(&control).unwrap();
+    std::thread::scope(|scope| {
+        let ((met, meets), (comes, came)) = (channel(), channel::<()>());
+        let first = scope.spawn(move || {
+            stay_on(&[one]);
+            let turn = take(1);
+            comes.send(()).unwrap();
+            // The other has its turn, or there would be nobody to meet.
+            meets.recv().unwrap();
+            pass(&turn);
+            assert_eq!(is_on(&turn), one);
+            turn
+        });
+        stay_on(&[one]);
+        came.recv().unwrap();
+        let turn = take(2);
+        met.send(()).unwrap();
+        let first = first.join().unwrap();
+        pass(&turn);
+        assert_eq!(is_on(&turn), one, "they have not met for long");
+        std::thread::sleep(Duration::from_millis(1));
+        // Where it may go now; if the kernel moves it, it is there by itself.
+        stay_on(&[one, other]);
+        pass(&turn);
+        assert_eq!((is_on(&first), is_on(&turn)), (one, other));
+    });
+}
