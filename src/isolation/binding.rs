@@ -145,7 +145,7 @@ impl Bound {
         patience: Duration,
     ) -> Result<Pending, BackendError> {
         let life = &instance.life;
-        let (mut keep, mut counted) = (None, None);
+        let (mut keep, mut written, mut in_file) = (None, None, None);
         let what = match self.kept_by(life) {
             Some(number) => to_bytes(&message::Bound::Again(number)),
             None => {
@@ -169,8 +169,8 @@ impl Bound {
                 let what = to_bytes(&message::Bound::New { keep, executable, request, memories, reused });
                 if what.len() > FEW_BYTES {
                     let _account = control.on_account();
-                    // As it is, and in the file that it goes over in.
-                    counted = Some(count(what.len().saturating_mul(2))?);
+                    // The file that it goes over in is there until the process has read it: it has once it answers.
+                    (written, in_file) = (Some(count(what.len())?), Some(count(what.len())?));
                 }
                 what
             }
@@ -188,7 +188,7 @@ impl Bound {
                 if let Some((recorder, noted)) = recorder.zip(noted) {
                     recorder.add(noted);
                 }
-                drop((claimed, lent, bound, held, counted)); // before anybody hears of the end
+                drop((claimed, lent, bound, held, in_file)); // before anybody hears of the end
                 completer.complete(outcome);
             };
             match is_long {
@@ -199,6 +199,7 @@ impl Bound {
         let terms = Terms::of(control);
         let with = With { body: &what, files: &[] };
         let call = life.ask(|call| Order::Run { call, terms }, with, patience, Box::new(end))?;
+        drop((what, written));
         let life = Arc::downgrade(life);
         let cancel = move || {
             if let Some(life) = life.upgrade() {

@@ -152,6 +152,31 @@ fn what_describes_arguments_is_there_once_and_what_is_written_down_anew_is_count
     instance.life.end("the test is over");
 }
 
+#[test]
+fn what_is_written_down_counts_once_until_the_process_answers() {
+    // So many that it goes over in a file.
+    const MANY: usize = 10_000;
+    let (made, instance, theirs) = made(nothing());
+    let budget = crate::memory::Budget::new(64 << 20);
+    let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
+    let argument = Argument { pool: 0, offset: 0, length: 1, dims: Dims::from_slice(&[1]) };
+    let request = Request { inputs: vec![Some(argument); MANY], outputs: Vec::new() };
+    let arguments = Arguments { request, pools: vec![None], reused: true };
+    let bound = Arc::new(Bound::new(&made, arguments, &shares()).unwrap());
+    let lending = bound.lending.clone().expect("all of it is lent");
+    let claimed = bound.claim().unwrap();
+    let held = || budget.private().held_by(1);
+    let before = held();
+    let pending = bound.start(claimed, &lending, &instance, &control, FULL).unwrap();
+    let (order, _) = receive(theirs.as_fd(), false).unwrap().expect("the service is there");
+    let (_, written) = from_start::<Order>(&order).expect("an order");
+    assert!(written.len() > FEW_BYTES);
+    assert_eq!(held() - before, written.len() as u64);
+    instance.life.end("the test is over");
+    drop(pending);
+    assert_eq!(held(), before);
+}
+
 /// Which numbers the process is told to let go of, until that of `last` comes.
 fn released(theirs: &OwnedFd, last: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
