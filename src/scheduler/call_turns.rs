@@ -5,13 +5,14 @@
 //!
 //! It must not know what is read or checked. Nobody has such a turn while he waits for anything but a turn.
 
+use super::computing;
 use super::control::{Control, Yield};
 use super::demand::Load;
 use super::time_slices::{self, Long};
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The turns of one driver.
 #[derive(Clone)]
@@ -48,8 +49,12 @@ impl CallTurns {
     /// `control` for a check, which has no turn at first and takes one where it turns out to be long, at its first yield
     /// point: to check what is small costs nothing.
     pub fn check(&self, control: &Control) -> Control {
-        let turn = Checking { turns: self.0.clone(), turn: Mutex::default() };
-        Control { turn: Some(Arc::new(turn)), ..control.clone() }
+        let turn = |this: &Weak<Checking>| Checking {
+            turns: self.0.clone(),
+            turn: Mutex::default(),
+            this: this.clone(),
+        };
+        Control { turn: Some(Arc::new_cyclic(turn)), ..control.clone() }
     }
 }
 
@@ -63,6 +68,8 @@ pub fn was_read() {
 struct Checking {
     turns: Arc<Turns>,
     turn: Mutex<Option<(Turn, Long)>>,
+    /// For the thread that uses it.
+    this: Weak<Checking>,
 }
 
 impl Checking {
@@ -79,6 +86,7 @@ impl Yield for Checking {
         }
         *turn =
             Some((self.turns.take(control.client, control.priority, control)?, time_slices::long_later()));
+        computing::checks(self.this.clone());
         Ok(())
     }
 
@@ -102,7 +110,7 @@ impl std::fmt::Debug for Checking {
 mod tests {
     use super::*;
     use crate::ops::Interrupt;
-    use crate::scheduler::boottime_ns;
+    use crate::scheduler::{boottime_ns, lend_turn};
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
@@ -156,5 +164,24 @@ mod tests {
         drop(check);
         assert_eq!(turns.check(&of(1)).yield_point(), Ok(()));
         assert_eq!(turns.0.load(), Default::default());
+    }
+
+    #[test]
+    fn who_checks_lends_its_turn_while_it_frees_memory() {
+        let turns = CallTurns::new(1);
+        let check = turns.check(&of(1));
+        let running = || turns.0.load().running;
+        for _ in 0..2 {
+            check.yield_point().unwrap();
+            std::thread::scope(|scope| scope.spawn(lend_turn).join().unwrap());
+            assert_eq!(running(), 1, "it is not the other thread's");
+            lend_turn();
+            assert_eq!(running(), 0);
+        }
+        check.yield_point().unwrap();
+        drop(check);
+        // Of a check that is over there is none.
+        lend_turn();
+        assert_eq!(running(), 0);
     }
 }

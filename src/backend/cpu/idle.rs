@@ -75,7 +75,7 @@ impl Keeper for IdleFrames {
     fn free_of(&self, client: u32) {
         let freed = self.lock().without(|idle| idle.frame.client == client);
         if !freed.iter().all(|idle| idle.frame.is_freed_at_once()) {
-            lend_turn(); // the thread that was refused memory may be computing
+            lend_turn(); // the thread that was refused memory may be computing, or checking
         }
         drop(freed);
     }
