@@ -112,21 +112,25 @@ impl Registry {
     }
 
     /// Records `entry` as used now, durably, in place of what there was for its key: other files of the same model are
-    /// kept, a few. Drops what is over the limits; gives the keys of that.
+    /// kept, a few. Drops what is over the limits; gives the keys of that. Where that would be `entry` itself, it is too large,
+    /// and nothing changes.
     pub fn put(&self, entry: &Entry) -> Result<Vec<Key>, CacheError> {
-        self.write(|open| {
+        let dropped = self.write(|open| {
             let mut uses = self.uses();
             let (entry, noted) = (Entry { last_use: uses.tick(), ..*entry }, uses.by_key.clone());
             drop(uses);
-            let dropped = open.write(|transaction| {
+            let dropped = open.write_if(Option::is_some, |transaction| {
                 let mut table = table::table(transaction)?;
                 table::write_uses(&mut table, &noted)?;
                 table::insert(&mut table, &entry)?;
-                table::evict(&mut table, &entry.key, self.limits)
+                table::evict(&mut table, &entry, self.limits)
             })?;
-            self.uses().by_key.retain(|key, at| noted.get(key) != Some(at));
+            if dropped.is_some() {
+                self.uses().by_key.retain(|key, at| noted.get(key) != Some(at));
+            }
             Ok(dropped)
-        })
+        })?;
+        dropped.ok_or(CacheError::TooLarge(usize::try_from(entry.bytes()).unwrap_or(usize::MAX)))
     }
 
     /// Forgets the files of `key` of which `forget` says so.

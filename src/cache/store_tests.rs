@@ -66,3 +66,29 @@ fn a_model_whose_file_is_gone_takes_no_room() {
     assert_eq!(store.size().map(|(models, _)| models), Some(1));
     assert!(!store.has_like(1, &key(1, 1).token[..4]) && store.has_like(1, &key(1, 2).token[..4]));
 }
+
+#[test]
+fn a_model_that_would_be_dropped_at_once_is_refused_before_it_is_written() {
+    let directory = in_memory();
+    let store = Store::new(directory.path(), "driver", 256 << 10);
+    let save = |key: &Key, kilobytes: usize| {
+        store.save(key, one(MODEL, &data(&vec![1; kilobytes << 10])).content(), &NeverInterrupted)
+    };
+    let (first, second, large) = (key(1, 1), key(2, 1), key(3, 1));
+    save(&first, 90).unwrap();
+    save(&second, 80).unwrap();
+    let before = store.size();
+    // Its client would have the most.
+    assert!(matches!(save(&large, 100), Err(CacheError::TooLarge(bytes)) if bytes >= 100 << 10));
+    let of = Origin { hash: large.token, data: vec![] };
+    let weights = one(&[], &data(&vec![1; 100 << 10]));
+    let kept = store.keep_data(large.uid, &of, weights.content().data, &NeverInterrupted);
+    assert!(matches!(kept, Err(CacheError::TooLarge(_))), "{kept:?}");
+    assert!(store.load(&first).is_ok() && store.load(&second).is_ok());
+    assert_eq!(store.size(), before);
+    let files = std::fs::read_dir(directory.path().join("store")).unwrap().flatten();
+    assert_eq!(files.filter(|file| file.file_name().to_string_lossy().starts_with("3-")).count(), 0);
+    // One that takes no more than another client has drives out that one's.
+    save(&large, 88).unwrap();
+    assert!(store.load(&large).is_ok() && store.load(&first).is_err() && store.load(&second).is_ok());
+}

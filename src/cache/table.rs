@@ -142,12 +142,24 @@ impl Open {
         &self,
         change: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, redb::Error> {
+        self.write_if(|_| true, change)
+    }
+
+    /// The same, but nothing is changed unless what the change gives `is_to_stay`.
+    pub fn write_if<T>(
+        &self,
+        is_to_stay: impl FnOnce(&T) -> bool,
+        change: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, redb::Error> {
         let Open::ToWrite(database) = self else {
             return Err(redb::Error::Corrupted("it was opened to be read".into()));
         };
         let transaction = database.begin_write()?;
         let changed = change(&transaction)?;
-        transaction.commit()?;
+        match is_to_stay(&changed) {
+            true => transaction.commit()?,
+            false => transaction.abort()?,
+        }
         Ok(changed)
     }
 
@@ -352,8 +364,10 @@ pub(super) fn insert(table: &mut Table, entry: &Entry) -> Result<(), redb::Error
 }
 
 /// Drops the least recently used entries over the limits: those of `new`'s client over its own, and over the limits of
-/// all, those of the client that has the most, so that no client drives out another. Gives their keys.
-pub(super) fn evict(table: &mut Table, new: &Key, limits: Limits) -> Result<Vec<Key>, redb::Error> {
+/// all, those of the client that has the most, so that no client drives out another. Gives their keys; `None` where `new`
+/// itself is such an entry, so that it is not to be recorded, nor anything dropped for it.
+pub(super) fn evict(table: &mut Table, new: &Entry, limits: Limits) -> Result<Option<Vec<Key>>, redb::Error> {
+    let client = new.key.uid;
     let mut all = entries(&*table)?;
     all.sort_by_key(|entry| entry.last_use);
     let mut dropped = Vec::new();
@@ -364,20 +378,24 @@ pub(super) fn evict(table: &mut Table, new: &Key, limits: Limits) -> Result<Vec<
             (*count, *bytes) = (*count + 1, bytes.saturating_add(entry.bytes()));
         }
         let bytes = all.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes()));
-        let own = counts.get(&new.uid).map_or(0, |&(count, _)| count);
+        let own = counts.get(&client).map_or(0, |&(count, _)| count);
         let uid = if own > limits.entries_per_uid {
-            Some(new.uid)
+            Some(client)
         } else if all.len() > limits.entries {
-            counts.iter().max_by_key(|(_, &(count, _))| count).map(|(&uid, _)| uid)
+            counts.iter().max_by_key(|(&uid, &(count, _))| (count, uid != client)).map(|(&uid, _)| uid)
         } else if bytes > limits.bytes {
-            counts.iter().max_by_key(|(_, &(_, bytes))| bytes).map(|(&uid, _)| uid)
+            // Of two clients with the same, the one that saves: otherwise each would drive out the other over and over.
+            counts.iter().max_by_key(|(&uid, &(_, bytes))| (bytes, uid == client)).map(|(&uid, _)| uid)
         } else {
             None
         };
         let Some(at) = uid.and_then(|uid| all.iter().position(|entry| entry.key.uid == uid)) else {
-            return Ok(dropped);
+            return Ok(Some(dropped));
         };
         let entry = all.remove(at);
+        if entry.key_bytes() == new.key_bytes() {
+            return Ok(None);
+        }
         table.remove(&entry.key_bytes())?;
         dropped.push(entry.key);
     }
