@@ -281,6 +281,8 @@ impl Hash<'_> {
     /// All but the constants' bytes.
     fn model(&mut self, model: &Model, options: &CompileOptions) -> Result<(), OpError> {
         self.number(options.preference as u64)?;
+        // A device may take it into what it makes of the model.
+        self.number(options.priority as u64)?;
         self.number(options.dynamic_range.into())?;
         self.number(model.relaxed.into())?;
         self.number(1 + model.referenced.len() as u64)?;

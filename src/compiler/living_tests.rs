@@ -310,6 +310,7 @@ fn eight_compilations_of_one_client_make_one_model() {
 fn other_constants_and_other_wishes_make_other_models() {
     let (bench, plain) = (Bench::new(), CompileOptions::default());
     let low_power = CompileOptions { preference: Preference::LowPower, ..plain };
+    let urgent = CompileOptions { priority: Priority::High, ..plain };
     let just_in_time = CompileOptions { just_in_time: true, ..plain };
     let large = 3 * LEAST_CONSTANTS;
     let all = told(vec![
@@ -317,8 +318,9 @@ fn other_constants_and_other_wishes_make_other_models() {
         bench.begin(CLIENT, model(large, 2), plain),
         bench.begin(CLIENT, model(large + 1, 1), plain),
         bench.begin(CLIENT, model(large, 1), low_power),
+        bench.begin(CLIENT, model(large, 1), urgent),
     ]);
-    assert_eq!((bench.compiled(), all.len()), (4, 4));
+    assert_eq!((bench.compiled(), all.len()), (5, 5));
     // Nothing is known of these, and these are made sooner than found.
     let others = [(large, just_in_time), (LEAST_CONSTANTS - 1, plain)];
     for (bytes, options) in others {
