@@ -17,8 +17,8 @@ pub struct Info {
     /// How many executions the device takes at once; more wait in the driver, in fair shares. `None` if that is the
     /// backend's own affair.
     pub depth: Option<usize>,
-    /// Whether the device waits for fences itself. Otherwise, and where times count from when the last is signalled,
-    /// executions are submitted once they all are.
+    /// Whether the device waits for fences itself, in half of its `depth` places at most. Otherwise, and where times count from
+    /// when the last is signalled, executions are submitted once they all are.
     pub waits_for_fences: bool,
 }
 

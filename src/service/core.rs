@@ -27,6 +27,8 @@ pub(super) struct Core {
     pub buffers: BufferTracker,
     /// Places in the device's queue, shared out among clients; `None` if that is the backend's own affair.
     pub slots: Option<Arc<Turns>>,
+    /// Executions whose fences the device waits for, each in one of those places.
+    pub device_waits: Arc<Quota>,
     /// For what calls do on their own threads.
     pub call_turns: CallTurns,
     pub watcher: Arc<Watcher>,
@@ -76,6 +78,13 @@ impl Core {
     pub fn at_once() -> Arc<Quota> {
         let (of_one, of_all) = AT_ONCE;
         Quota::with_floor(of_all, of_one, of_one)
+    }
+
+    /// Of executions whose fences the device waits for: half of the places that it has, and half of that for one client, as fences
+    /// may never be signalled.
+    pub fn device_waits(depth: Option<usize>) -> Arc<Quota> {
+        let most = depth.map_or(u64::MAX, |depth| depth as u64 / 2);
+        Quota::new(most, most.div_ceil(2))
     }
 
     /// Has these quotas, which the transport has, told in place of those before.

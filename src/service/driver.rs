@@ -146,6 +146,7 @@ impl DriverBuilder {
         let budget = Budget::new(bytes).with_descriptors(descriptors).with_mapped(mapped);
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
+            device_waits: Core::device_waits(info.depth),
             call_turns,
             backend,
             info,

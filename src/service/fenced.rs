@@ -54,6 +54,8 @@ struct Work {
     mappings: Permit,
     /// Where it has one, it begins and ends at once, on threads that others need, else in its client's lines.
     at_once: Option<Permit>,
+    /// Where the device is to wait for its fences, until it has a place in the device's queue: goes with that then.
+    device_waits: Option<Permit>,
     /// Its count, from when it is submitted.
     running: Option<Running<Arc<Executions>>>,
 }
@@ -90,17 +92,21 @@ pub(super) fn launch(
         execution.check_buffers()?;
     }
     // A device does not tell when the last fence is signalled, from when a duration and what is measured count.
-    let driver_waits = !core.info.waits_for_fences || times.count_from_fences() || execution.terms().measure;
+    let may_device_wait =
+        core.info.waits_for_fences && !times.count_from_fences() && !execution.terms().measure;
+    let to_wait = may_device_wait && !pending.is_empty();
+    let device_waits = if to_wait { core.device_waits.take(client, 1).ok() } else { None };
+    let is_to_start = pending.is_empty() || device_waits.is_some();
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
     let at_once = if execution.is_long() { None } else { core.at_once.take(client, 1).ok() };
-    let work = Work { execution, signal, busy, descriptors, mappings, at_once, running: None };
+    let work = Work { execution, signal, busy, descriptors, mappings, at_once, device_waits, running: None };
     let state = State { work: Some(work), unsignalled: pending.len(), ..State::default() };
     let (cancelled, watcher) = (Arc::default(), core.watcher.clone());
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
     if let Some(deadline) = times.deadline {
         task.expire_at(deadline);
     }
-    if pending.is_empty() || !driver_waits {
+    if is_to_start {
         task.start(pending);
     } else if let Err(error) = task.wait(client, pending) {
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
@@ -280,9 +286,8 @@ impl Task {
         fenced: Instant,
     ) -> Result<(), Option<Turn>> {
         let mut state = self.lock();
-        let Some(execution) = state.work.as_ref().map(|work| work.execution.clone()) else {
-            return Err(slot);
-        };
+        let Some(work) = &mut state.work else { return Err(slot) };
+        let (execution, device_waits) = (work.execution.clone(), work.device_waits.take());
         state.submitted = true;
         let line = state.work.as_ref().and_then(Work::line_to_end);
         drop(state);
@@ -311,7 +316,7 @@ impl Task {
                 }
                 let (task, watcher, deadline) = (self.clone(), self.watcher.clone(), control.deadline_ns);
                 let ended = move |outcome| {
-                    drop(slot);
+                    drop((slot, device_waits));
                     let ended = move || task.ended(outcome, claims, fenced, deadline);
                     match line {
                         Some((client, endings)) => endings.run(client, ended),
@@ -382,11 +387,12 @@ impl Task {
         let (at_once, in_line) = (work.at_once.is_some(), endings.clone());
         // Memory and places are given back before anybody hears of the end.
         let end = move || {
-            let Work { execution, signal, busy, descriptors, mappings, at_once, running } = work;
+            let Work { execution, signal, busy, descriptors, mappings, at_once, device_waits, running } =
+                work;
             if let Some(running) = running.filter(|_| succeeded) {
                 running.succeeded();
             }
-            drop((cancel, execution, busy, descriptors, mappings, at_once));
+            drop((cancel, execution, busy, descriptors, mappings, at_once, device_waits));
             let tell = move || match succeeded {
                 true => signal.signal(),
                 false => drop(signal),

@@ -343,3 +343,29 @@ fn what_does_not_end_at_once_is_cancelled_in_its_clients_line_at_its_deadline_an
         }
     }
 }
+
+#[test]
+fn fences_that_are_not_signalled_hold_few_places_of_a_device_that_waits_for_them() {
+    let one = driver(says(|info| Info { waits_for_fences: true, depth: Some(1), ..info }));
+    let eight = driver(says(|info| Info { waits_for_fences: true, depth: Some(8), ..info }));
+    for (driver, places, on_the_device) in [(one, 1, 0), (eight, 8, 2)] {
+        let (fence, mut signal) = UnixStream::pair().unwrap();
+        let launch = |is_fenced: bool| {
+            let (execution, sees) = execution(&driver, false, |_| {});
+            let fence = is_fenced.then(|| ParcelFileDescriptor::new(fence.try_clone().unwrap()));
+            (launch(execution, fence.as_slice(), Times::new(-1, -1).unwrap(), None).unwrap(), sees)
+        };
+        let mut fenced: Vec<_> = (0..2 * places).map(|_| launch(true)).collect();
+        fenced[..on_the_device].iter().for_each(|(_, sees)| {
+            assert_eq!(sees.recv_timeout(PATIENCE), Ok(Seen::Submitted(1, None)));
+        });
+        assert_eq!(driver.core().queue().unwrap().running, on_the_device);
+        let without = launch(false);
+        assert_eq!(without.1.recv_timeout(PATIENCE), Ok(Seen::Submitted(0, None)));
+        drop(without);
+        // The driver waits for the fences of the others, of which one is not given up.
+        fenced.truncate(on_the_device + 1);
+        signal.write_all(&[1]).unwrap();
+        assert_eq!(fenced[on_the_device].1.recv_timeout(PATIENCE), Ok(Seen::Submitted(0, None)));
+    }
+}
