@@ -3,12 +3,7 @@
 use super::core::Core;
 use super::status::ServiceError;
 use crate::aidl::{status_name, ErrorStatus};
-use crate::backend::BackendError;
-use crate::buffer::BufferError;
-use crate::compiler::CompileError;
 use crate::ipc::{self, BinderResult};
-use crate::model::ModelError;
-use crate::ops::OpError;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::was_read;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -34,18 +29,11 @@ pub(super) fn handle<T>(
 
 /// Logs and counts why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
 pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
-    let cancelled = matches!(
-        error,
-        ServiceError::Backend(BackendError::Cancelled)
-            | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
-            | ServiceError::Model(ModelError::Interrupted(OpError::Cancelled))
-            | ServiceError::Buffer(BufferError::Interrupted(OpError::Cancelled))
-    );
     let level = match error.status() {
         ErrorStatus::INVALID_ARGUMENT
         | ErrorStatus::MISSED_DEADLINE_TRANSIENT
         | ErrorStatus::MISSED_DEADLINE_PERSISTENT => log::Level::Debug,
-        _ if cancelled => log::Level::Debug,
+        _ if error.is_cancelled() => log::Level::Debug,
         _ => log::Level::Warn,
     };
     let text = error.text();

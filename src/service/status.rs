@@ -7,6 +7,7 @@ use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
 use crate::model::{ModelError, RequestError};
+use crate::ops::OpError;
 use crate::scheduler::Refused;
 use std::fmt::Write;
 
@@ -67,6 +68,27 @@ impl ServiceError {
         match write!(text, "{self}") {
             Ok(()) => text.0,
             Err(_) => text.0 + LEFT_OFF,
+        }
+    }
+
+    /// Whether the work was given up as nobody waits for it any more.
+    pub fn is_cancelled(&self) -> bool {
+        let of_caching = |error: &CachingError| {
+            matches!(
+                error,
+                CachingError::Backend(BackendError::Cancelled)
+                    | CachingError::Cache(CacheError::Stopped(OpError::Cancelled))
+            )
+        };
+        match self {
+            ServiceError::Backend(why) | ServiceError::Compile(CompileError::Backend(why)) => {
+                matches!(why, BackendError::Cancelled)
+            }
+            ServiceError::Caching(why) | ServiceError::Compile(CompileError::Caching(why)) => of_caching(why),
+            ServiceError::Model(ModelError::Interrupted(why))
+            | ServiceError::Request(RequestError::Interrupted(why))
+            | ServiceError::Buffer(BufferError::Interrupted(why)) => matches!(why, OpError::Cancelled),
+            _ => false,
         }
     }
 
@@ -188,7 +210,6 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::OpError;
 
     #[test]
     fn what_is_too_large_stays_so_and_memory_comes_back() {
@@ -235,5 +256,25 @@ mod tests {
         for before in [ServiceError::Expired, ServiceError::Compile(CompileError::Expired)] {
             assert_eq!(before.status(), ErrorStatus::MISSED_DEADLINE_PERSISTENT, "{before}");
         }
+    }
+
+    #[test]
+    fn work_that_nobody_waits_for_is_told_from_work_that_failed_wherever_it_was_given_up() {
+        let errors: [fn(BackendError, OpError) -> ServiceError; 9] = [
+            |why, _| ServiceError::Backend(why),
+            |why, _| ServiceError::Caching(CachingError::Backend(why)),
+            |_, why| ServiceError::Caching(CachingError::Cache(CacheError::Stopped(why))),
+            |why, _| ServiceError::Compile(CompileError::Backend(why)),
+            |why, _| ServiceError::Compile(CompileError::Caching(CachingError::Backend(why))),
+            |_, why| ServiceError::Compile(CompileError::Caching(CacheError::Stopped(why).into())),
+            |_, why| ServiceError::Model(ModelError::Interrupted(why)),
+            |_, why| ServiceError::Request(RequestError::Interrupted(why)),
+            |_, why| ServiceError::Buffer(BufferError::Interrupted(why)),
+        ];
+        for (i, error) in errors.into_iter().enumerate() {
+            assert!(error(BackendError::Cancelled, OpError::Cancelled).is_cancelled(), "{i}");
+            assert!(!error(BackendError::OutOfMemory(1), OpError::OutOfMemory(1)).is_cancelled(), "{i}");
+        }
+        assert!(!ServiceError::Panicked.is_cancelled());
     }
 }
