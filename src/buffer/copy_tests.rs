@@ -8,7 +8,11 @@ use crate::quota::Quota;
 use crate::scheduler::STRETCH;
 use crate::tensor::TensorInfo;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Has work stop at its yield point of this number, and counts those before.
 struct StopsAt(usize, AtomicUsize);
@@ -140,4 +144,24 @@ fn memory_of_a_device_costs_its_bytes_and_no_huge_pages() {
     assert_eq!(copy(3 * MIB / 2), 3 * MIB / 2);
     assert_eq!(copy(MIB), MIB);
     assert_eq!(copy(3 * MIB), 4 * MIB, "the device gave none");
+}
+
+#[test]
+fn nobody_waits_for_a_device_that_allocates() {
+    let tracker = BufferTracker::for_clients_with(1 << 30);
+    let buffer: Arc<OnceLock<Weak<DeviceBuffer>>> = Arc::default();
+    let (of_device, (tell, told)) = (buffer.clone(), channel());
+    let tell = Mutex::new(tell);
+    let allocator: Allocator = Arc::new(move |_| {
+        // Another call comes meanwhile.
+        let (buffer, (done, answered)) = (of_device.get().and_then(Weak::upgrade).unwrap(), channel());
+        std::thread::spawn(move || done.send((buffer.read().is_err(), buffer.write().is_err())));
+        tell.lock().unwrap().send(answered.recv_timeout(PATIENCE)).unwrap();
+        Ok(None)
+    });
+    let made = buffer_by(&tracker, &[0], allocator);
+    buffer.set(Arc::downgrade(&made)).unwrap();
+    made.copy_from(&Pool::new(&memory(&[1; 24])).unwrap(), &[6], &NeverInterrupted).unwrap();
+    assert_eq!(told.try_recv(), Ok(Ok((true, true))), "both are refused at once");
+    assert_eq!(copy_to(&made, 24).unwrap(), [1; 24]);
 }

@@ -16,13 +16,14 @@ pub struct DeviceBuffer {
     plan: Plan,
     allocator: Allocator,
     state: Mutex<State>,
+    /// For what its memory takes. Locked by who writes alone, also while the backend allocates.
+    charge: Mutex<Charge>,
 }
 
 struct State {
     /// Dimensions of the value within; `None` while there is none.
     contents: Option<Dims>,
     store: Store,
-    charge: Charge,
     readers: usize,
     writing: bool,
 }
@@ -68,8 +69,9 @@ impl DeviceBuffer {
         } else {
             Store { memory: Memory::Mapped(anonymous(0)?), dims: Dims::new() }
         };
-        let state = State { contents: None, store, charge, readers: 0, writing: false };
-        Ok(DeviceBuffer { token: 0, owner, plan, allocator, state: Mutex::new(state) })
+        let state = State { contents: None, store, readers: 0, writing: false };
+        let (state, charge) = (Mutex::new(state), Mutex::new(charge));
+        Ok(DeviceBuffer { token: 0, owner, plan, allocator, state, charge })
     }
 
     /// This buffer, to be found by `token`.
@@ -337,14 +339,17 @@ impl Writing {
             return Ok(false);
         }
         let before = self.store.taken();
-        let mut state = self.buffer.state();
-        let store = allocate(info, dims, &self.buffer.allocator, &mut state.charge, before)?;
+        // Not under the buffer's lock: others who come meanwhile are refused at once, however long the device takes.
+        let mut charge = self.buffer.charge.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = allocate(info, dims, &self.buffer.allocator, &mut charge, before)?;
         let less = before.saturating_sub(store.taken());
+        let mut state = self.buffer.state();
         state.contents = None;
         state.store = store.clone();
+        drop(state);
         self.store = store;
         // Memory of a device may serve values of its dimensions only: then that of a smaller one takes its place.
-        state.charge.lower(less);
+        charge.lower(less);
         Ok(true)
     }
 
