@@ -196,9 +196,10 @@ impl Client {
         &self,
         request: &RequestPacket,
         memories: &[backend::Memory],
+        cancelled: &Arc<Stop>,
     ) -> Result<Arc<Execution>, ServiceError> {
-        let turn =
-            turn_to_check(&self.prepared, [request.inputs.len(), request.outputs.len(), memories.len()])?;
+        let lengths = [request.inputs.len(), request.outputs.len(), memories.len()];
+        let turn = turn_to_check(&self.prepared, lengths, || cancelled.clone())?;
         let is_same = |last: &&Last| {
             let same = last.memories.iter().zip(memories).all(|(a, b)| a.is(b));
             same && last.memories.len() == memories.len()
@@ -217,7 +218,8 @@ impl Client {
             (arguments("input", &request.inputs)?, arguments("output", &request.outputs)?);
         drop(turn); // the check takes one of its own
         let purpose = Purpose { terms: self.terms, fenced: false, reused: true };
-        let execution = Arc::new(Execution::over(&self.prepared, &inputs, &outputs, memories, purpose)?);
+        let (prepared, arguments) = (&self.prepared, (&inputs[..], &outputs[..]));
+        let execution = Arc::new(Execution::over(prepared, arguments, memories, purpose, cancelled)?);
         // One that its client has no room for is checked each time.
         if let Some(counted) = execution.count_again() {
             let (inputs, outputs, memories) =
@@ -235,7 +237,7 @@ impl Client {
         cancelled: &Arc<Stop>,
     ) -> Result<ResultPacket, ServiceError> {
         let entered = Instant::now();
-        let execution = self.execution(request, memories)?;
+        let execution = self.execution(request, memories, cancelled)?;
         let finished = execution.run(&execution.control(None, cancelled.clone()), entered)?;
         let sufficient = finished.outputs.iter().all(|output| output.sufficient);
         let status = if sufficient { ErrorStatus::NONE } else { ErrorStatus::OUTPUT_INSUFFICIENT_SIZE };
@@ -293,3 +295,7 @@ fn arguments(what: &str, packet: &[codec::Argument]) -> Result<Vec<RequestArgume
     };
     packet.iter().enumerate().map(argument).collect()
 }
+
+#[cfg(test)]
+#[path = "fmq_burst_tests.rs"]
+mod tests;

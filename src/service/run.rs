@@ -78,7 +78,7 @@ impl Execution {
         let interface = prepared.executable.interface();
         let (ins, outs) = (&interface.inputs, &interface.outputs);
         let (inputs, outputs) = (&request.inputs, &request.outputs);
-        let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), request.pools.len()])?;
+        let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), request.pools.len()], caller_gone)?;
         let interrupt = interrupt(turn.as_ref().map(|(turn, _)| turn));
         let pools = RequestPool::decode(&request.pools, interrupt)?;
         let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
@@ -89,18 +89,18 @@ impl Execution {
         Execution::bound(prepared, checked, memories, buffers, purpose)
     }
 
-    /// Checks a request whose arguments lie in `memories`, one per pool.
+    /// Checks a request whose arguments lie in `memories`, one per pool, unless it is `cancelled`.
     pub fn over(
         prepared: &Arc<Prepared>,
-        inputs: &[aidl::RequestArgument],
-        outputs: &[aidl::RequestArgument],
+        (inputs, outputs): (&[aidl::RequestArgument], &[aidl::RequestArgument]),
         memories: &[Memory],
         purpose: Purpose,
+        cancelled: &Arc<Stop>,
     ) -> Result<Self, ServiceError> {
         let interface = prepared.executable.interface();
         let known = |memory: &Memory| RequestPool::Known { size: memory.len(), is_image: memory.is_image() };
         let pools: Vec<_> = memories.iter().map(known).collect();
-        let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), pools.len()])?;
+        let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), pools.len()], || cancelled.clone())?;
         let (ins, outs) = (&interface.inputs, &interface.outputs);
         let interrupt = interrupt(turn.as_ref().map(|(turn, _)| turn));
         let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
@@ -183,7 +183,8 @@ impl Execution {
     /// Checks that its device buffers could be used right now: an error that the call must give at once, not behind a fence.
     pub fn check_buffers(&self) -> Result<(), ServiceError> {
         if let Bound::WithBuffers { buffers, .. } = &self.bound {
-            let turn = self.is_long_to_claim().then(|| turn_within_a_place(&self.prepared)).transpose()?;
+            let turn = || turn_within_a_place(&self.prepared, caller_gone());
+            let turn = self.is_long_to_claim().then(turn).transpose()?;
             buffers.claim(interrupt(turn.as_ref().map(|(turn, _)| turn)))?;
         }
         Ok(())
@@ -320,19 +321,20 @@ impl Execution {
 }
 
 /// A turn to check a request by that has so many inputs, outputs and pools, if they are many; it is counted as an execution,
-/// as it holds a thread, which may wait for the turn.
+/// as it holds a thread, which may wait for the turn unless it is `cancelled`.
 pub(super) fn turn_to_check(
     prepared: &Prepared,
     lengths: [usize; 3],
+    cancelled: impl FnOnce() -> Arc<Stop>,
 ) -> Result<Option<(Control, Permit)>, ServiceError> {
     if lengths.into_iter().all(|length| length <= FEW) {
         return Ok(None);
     }
-    turn_within_a_place(prepared).map(Some)
+    turn_within_a_place(prepared, cancelled()).map(Some)
 }
 
-fn turn_within_a_place(prepared: &Prepared) -> Result<(Control, Permit), ServiceError> {
-    let (client, orphaned, cancelled) = (prepared.client(), prepared.life.over(), caller_gone());
+fn turn_within_a_place(prepared: &Prepared, cancelled: Arc<Stop>) -> Result<(Control, Permit), ServiceError> {
+    let (client, orphaned) = (prepared.client(), prepared.life.over());
     let place = prepared.core.quotas.execution(client)?;
     let control = Control { client, orphaned, cancelled, ..Control::default() };
     let control = prepared.core.call_turns.check(&control);
