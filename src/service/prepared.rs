@@ -18,7 +18,9 @@ pub(super) struct Prepared {
     pub executable: Arc<dyn Executable>,
     /// What its client asked of it.
     pub options: CompileOptions,
-    /// That of the process that asked for it, which alone may use it.
+    /// That of the process that asked for it: executions stop when it ends, whoever asks for them. Over the kernel's binder it may
+    /// hand the model on, to a process of another uid, too. Turns, places and memory of executions are on the account of the uid
+    /// that asked for the model; what the arguments of a call take, and a queue, are on that of the uid that calls.
     pub life: Arc<Life>,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
