@@ -1,7 +1,7 @@
 //! Turns for what is done on a call's own thread before its work stands in any line: to read the arguments out of a large
-//! message, to check a model or a request, and to copy to or from a device buffer. There are half as many as cores, one of
-//! which no single client has: so all of it together slows down those who compute by less than half, however many threads a
-//! client calls on.
+//! message, to check a model or a request, and to copy to or from a device buffer. There are half as many as cores, but
+//! two at least, one of which no single client has: so from four cores on all of it together slows down those who compute by a third
+//! at most, however many threads a client calls on.
 //!
 //! It must not know what is read or checked. Nobody has such a turn while he waits for anything but a turn.
 
