@@ -106,8 +106,8 @@ fuzz_target!(|data: &[u8]| {
                     of(other).and_then(|files| cache.save(&key, &files, made.content(), &NeverInterrupted));
             }
             2 => {
-                reserved =
-                    of(other).and_then(|files| cache.reserve(&key, &files)).ok().map(|left| (key, left))
+                let left = of(other).and_then(|files| cache.reserve(&key, &files, &NeverInterrupted));
+                reserved = left.ok().map(|left| (key, left))
             }
             3 => {
                 let made = Made::new(next(&mut input), models, parts);

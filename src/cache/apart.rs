@@ -7,13 +7,16 @@
 
 use super::files::Lock;
 use super::CacheError;
+use crate::ops::Interrupt;
 use crate::quota::Quota;
 use crate::waits::wait_for;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{sync_channel, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How often who waits for a writing thread looks whether to stop.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long writing may take, to a slow disk too.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Threads that may write, in all and of one client alone: more than compile.
@@ -33,11 +36,13 @@ impl Default for Writers {
 }
 
 impl Writers {
-    /// Has `work` done on the files of `client`, which are given back if it ends in time.
+    /// Has `work` done on the files of `client`, which are given back if it ends in time, and before `interrupt` says that who waits is
+    /// to stop.
     pub fn write(
         &self,
         client: u32,
         lock: Lock,
+        interrupt: &dyn Interrupt,
         work: impl FnOnce(&Lock) -> Result<(), CacheError> + Send + 'static,
     ) -> Result<(Lock, Result<(), CacheError>), CacheError> {
         // Given back when the thread ends, if it ever does.
@@ -52,7 +57,17 @@ impl Writers {
         let spawned = Builder::new().name("nnhal-write".into()).spawn(work);
         spawned.map_err(|why| CacheError::Io { what: "model", why })?;
         let _waiting = wait_for("a client's cache files to be written");
-        receiver.recv_timeout(self.patience).map_err(|_| CacheError::Busy)
+        let until = Instant::now() + self.patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match receiver.recv_timeout(left.min(LOOK)) {
+                Ok(done) => return Ok(done),
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {
+                    interrupt.check().map_err(CacheError::Stopped)?;
+                }
+                Err(_) => return Err(CacheError::Busy),
+            }
+        }
     }
 }
 
@@ -61,6 +76,8 @@ mod tests {
     use super::super::files::FilesInUse;
     use super::super::tests::Pair;
     use super::*;
+    use crate::ops::{NeverInterrupted, OpError};
+    use crate::scheduler::{Control, Stop};
     use std::sync::mpsc::channel;
     use std::sync::Mutex;
 
@@ -79,26 +96,48 @@ mod tests {
                 let _ = silence.lock().unwrap().recv(); // until the test ends it
                 Ok(())
             };
-            writers.write(client, pair.files().lock(&in_use).unwrap(), never).map(drop)
+            let lock = pair.files().lock(&in_use, &NeverInterrupted).unwrap();
+            writers.write(client, lock, &NeverInterrupted, never).map(drop)
         };
         for pair in &pairs[1..] {
             assert!(matches!(write(CLIENT, pair), Err(CacheError::Busy)));
         }
         assert_eq!(writers.quota.held_by(CLIENT), WRITERS_OF_CLIENT);
-        assert!(matches!(pairs[1].files().lock(&in_use), Err(CacheError::Busy)), "they are in use");
+        assert!(
+            matches!(pairs[1].files().lock(&in_use, &NeverInterrupted), Err(CacheError::Busy)),
+            "they are in use"
+        );
         assert!(matches!(write(CLIENT, &pairs[0]), Err(CacheError::Busy)));
         assert_eq!(writers.quota.held_by(CLIENT), WRITERS_OF_CLIENT, "it was not begun");
-        assert!(pairs[0].files().lock(&in_use).is_ok());
+        assert!(pairs[0].files().lock(&in_use, &NeverInterrupted).is_ok());
         // They come back when they are answered after all.
         drop(answer);
         while writers.quota.held() > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(pairs[1].files().lock(&in_use).is_ok());
+        assert!(pairs[1].files().lock(&in_use, &NeverInterrupted).is_ok());
         let written = |_: &Lock| Err(CacheError::NoModel);
         let patient = Writers::default();
-        let (lock, done) = patient.write(CLIENT, pairs[1].files().lock(&in_use).unwrap(), written).unwrap();
+        let lock = pairs[1].files().lock(&in_use, &NeverInterrupted).unwrap();
+        let (lock, done) = patient.write(CLIENT, lock, &NeverInterrupted, written).unwrap();
         assert!(matches!(done, Err(CacheError::NoModel)));
         assert!(lock.data_changes().is_ok());
+    }
+
+    #[test]
+    fn who_waits_for_files_or_for_their_writing_stops_with_the_work() {
+        let (writers, in_use, pair) = (Writers::default(), FilesInUse::default(), Pair::new());
+        let gone = Control { orphaned: Stop::already(), ..Control::default() };
+        let (answer, silence) = channel::<()>();
+        let lock = pair.files().lock(&in_use, &gone).expect("nobody is waited for");
+        let never = move |_: &Lock| {
+            let _ = silence.recv(); // until the test ends it
+            Ok(())
+        };
+        let stopped = |why: CacheError| matches!(why, CacheError::Stopped(OpError::Cancelled));
+        assert!(stopped(writers.write(CLIENT, lock.waited_for(), &gone, never).map(drop).unwrap_err()));
+        assert!(stopped(pair.files().lock(&in_use, &gone).map(drop).unwrap_err()));
+        drop(answer);
+        assert!(pair.files().lock(&in_use, &NeverInterrupted).is_ok(), "the writing has ended");
     }
 }

@@ -11,15 +11,17 @@ use crate::memory::{check_blocking, guarded_len, stamp_start, Counted, Mapping, 
 use crate::ops::{Interrupt, NeverInterrupted};
 use crate::waits::wait_for;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long to wait for files that others use.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Files that others have used for so long are not waited for: whoever writes to them may never come back.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How often who waits for files looks whether the work is to stop.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Bytes at the end of a data cache that tell which model cache it was written with.
 const STAMP: usize = 8;
@@ -61,21 +63,33 @@ impl CacheFiles {
         (self.0.models.len(), self.0.data.len())
     }
 
-    /// Waits, for a while, until these files are not among those `in_use`, and adds them.
-    pub fn lock(&self, in_use: &FilesInUse) -> Result<Lock, CacheError> {
+    /// How long the one of these files has been in use that has been for the longest; `None` if none is.
+    fn used_for(&self, busy: &HashMap<FileId, Instant>) -> Option<Duration> {
+        self.0.identities.iter().filter_map(|file| busy.get(file)).map(Instant::elapsed).max()
+    }
+
+    /// Whether who wants these files has to wait, and may.
+    pub(super) fn are_waited_for(&self, in_use: &FilesInUse) -> bool {
+        self.used_for(&in_use.lock()).is_some_and(|used| used < PATIENCE)
+    }
+
+    /// Waits, for a while and without a turn of `interrupt`, until these files are not among those `in_use`, and adds them. An error
+    /// once the work is to stop.
+    pub(super) fn lock(&self, in_use: &FilesInUse, interrupt: &dyn Interrupt) -> Result<Lock, CacheError> {
+        if self.are_waited_for(in_use) {
+            interrupt.before_waiting();
+        }
         let _waiting = wait_for("cache files in use");
-        let deadline = Instant::now() + PATIENCE;
         let mut busy = in_use.lock();
-        while self.0.identities.iter().any(|file| busy.contains(file)) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let (guard, timeout) =
-                in_use.0.freed.wait_timeout(busy, left).unwrap_or_else(PoisonError::into_inner);
-            if timeout.timed_out() {
+        while let Some(used) = self.used_for(&busy) {
+            interrupt.check().map_err(CacheError::Stopped)?;
+            if used >= PATIENCE {
                 return Err(CacheError::Busy);
             }
-            busy = guard;
+            busy = in_use.0.freed.wait_timeout(busy, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
-        busy.extend(self.0.identities.iter().copied());
+        let now = Instant::now();
+        busy.extend(self.0.identities.iter().map(|&file| (file, now)));
         Ok(Lock { files: self.0.clone(), in_use: in_use.clone() })
     }
 }
@@ -86,15 +100,15 @@ pub struct FilesInUse(Arc<InUse>);
 
 #[derive(Debug, Default)]
 struct InUse {
-    /// Those that are read or written.
-    busy: Mutex<HashSet<FileId>>,
+    /// Those that are read or written, and since when.
+    busy: Mutex<HashMap<FileId, Instant>>,
     /// There are fewer of those.
     freed: Condvar,
     mapped: Mapped,
 }
 
 impl FilesInUse {
-    fn lock(&self) -> MutexGuard<'_, HashSet<FileId>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileId, Instant>> {
         self.0.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,6 +146,16 @@ pub struct Reading<'a> {
 impl Reading<'static> {
     /// By no terms.
     pub const FREELY: Reading<'static> = Reading { interrupt: &NeverInterrupted, may_help: &|| true };
+}
+
+#[cfg(test)]
+impl Lock {
+    /// Is waited for, as if the files came in use only now, for the next hour.
+    pub(super) fn waited_for(self) -> Self {
+        const HOUR: Duration = Duration::from_secs(3600);
+        self.in_use.lock().values_mut().for_each(|since| *since = Instant::now() + HOUR);
+        self
+    }
 }
 
 /// Cache files that nobody else of the driver reads or writes.
@@ -282,7 +306,7 @@ fn copy_data(file: &File, facts: &DataFacts, by: Reading) -> Result<Arc<Mapping>
 impl Drop for Lock {
     fn drop(&mut self) {
         let mut busy = self.in_use.lock();
-        busy.retain(|file| !self.files.identities.contains(file));
+        busy.retain(|file, _| !self.files.identities.contains(file));
         drop(busy);
         self.in_use.0.freed.notify_all();
     }

@@ -127,7 +127,8 @@ impl Cache {
     }
 
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before. Gives where its data are
-    /// from now on. An error where `interrupt` says that it is to stop, before anything is written.
+    /// from now on. An error where `interrupt` says that it is to stop: what is written by then goes on to its end, on a thread
+    /// that nobody waits for.
     pub fn save(
         &self,
         key: &Key,
@@ -136,7 +137,7 @@ impl Cache {
         interrupt: &dyn Interrupt,
     ) -> Result<Origin, CacheError> {
         check_counts(files, content)?;
-        let lock = files.lock(&self.in_use)?;
+        let lock = files.lock(&self.in_use, interrupt)?;
         let Written { lock, hash, .. } = self.write(key, lock, content, interrupt)?;
         Ok(Origin { hash, data: lock.data_changes()? })
     }
@@ -146,18 +147,36 @@ impl Cache {
         Ok(self.registry.get(key)?.iter().map(|entry| entry.record.hash).collect())
     }
 
-    /// Empties a client's files of what was saved for `key` before, to be filled with what will be compiled.
-    pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Reserved, CacheError> {
+    /// Whether a client's files are in use, and who wants them has to wait for a while.
+    pub fn has_to_wait_for(&self, files: &CacheFiles) -> bool {
+        files.are_waited_for(&self.in_use)
+    }
+
+    /// Has these files in use, for as long as what this gives is there; they are waited for.
+    #[cfg(test)]
+    pub fn hold(&self, files: &CacheFiles) -> impl Sized {
+        files.lock(&self.in_use, &NeverInterrupted).unwrap().waited_for()
+    }
+
+    /// Empties a client's files of what was saved for `key` before, to be filled with what will be compiled. An error where
+    /// `interrupt` says that the work is to stop.
+    pub fn reserve(
+        &self,
+        key: &Key,
+        files: &CacheFiles,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Reserved, CacheError> {
         // It tells this reservation from all others.
         let ticket = salt::<SALT>()?;
-        let lock = files.lock(&self.in_use)?;
+        let lock = files.lock(&self.in_use, interrupt)?;
         let file = lock.first_model();
         // What the client has in other directories under this token is not concerned.
         let is_of_these = |entry: &Entry| entry.file == file;
         if self.registry.get(key)?.iter().any(is_of_these) {
             self.registry.remove(key, is_of_these)?;
         }
-        let (lock, written) = self.writers.write(key.uid, lock, move |lock| lock.write_model(&ticket))?;
+        let write = move |lock: &Lock| lock.write_model(&ticket);
+        let (lock, written) = self.writers.write(key.uid, lock, interrupt, write)?;
         written?;
         let mut models = vec![&[][..]; files.counts().0];
         models[0] = &ticket;
@@ -181,7 +200,7 @@ impl Cache {
         interrupt: &dyn Interrupt,
     ) -> Result<(), CacheError> {
         check_counts(files, content)?;
-        let lock = files.lock(&self.in_use)?;
+        let lock = files.lock(&self.in_use, interrupt)?;
         let file = lock.first_model();
         if self.registry.get(key)?.iter().any(|entry| entry.file == file) {
             return Err(CacheError::Changed);
@@ -193,7 +212,7 @@ impl Cache {
         self.write(key, lock, content, interrupt).map(drop)
     }
 
-    /// Writes files that are locked, after `interrupt` was last asked.
+    /// Writes files that are locked.
     fn write(
         &self,
         key: &Key,
@@ -230,7 +249,7 @@ impl Cache {
             Some(kept) => {
                 let write = move |lock: &Lock| lock.write(&head, kept.content());
                 // What takes longer than anybody waits for it may be whole in the end, and so stays recorded.
-                self.writers.write(key.uid, lock, write)?
+                self.writers.write(key.uid, lock, interrupt, write)?
             }
         };
         if written.is_err() {
@@ -268,7 +287,7 @@ impl Cache {
         kept: impl FnOnce(&Origin) -> Option<Loaded>,
         by: Reading,
     ) -> Result<Loaded, CacheError> {
-        let lock = files.lock(&self.in_use)?;
+        let lock = files.lock(&self.in_use, by.interrupt)?;
         let entries = self.registry.get(key)?;
         if entries.is_empty() {
             return Err(CacheError::Unknown);

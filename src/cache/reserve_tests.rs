@@ -17,7 +17,7 @@ fn fill(cache: &Cache, pair: &Pair, reserved: &Reserved) -> Result<(), CacheErro
 
 fn reserved() -> (Cache, Pair, Reserved) {
     let (cache, pair) = saved();
-    let reserved = cache.reserve(&key(1, 1), &pair.files()).unwrap();
+    let reserved = cache.reserve(&key(1, 1), &pair.files(), &NeverInterrupted).unwrap();
     (cache, pair, reserved)
 }
 
@@ -25,7 +25,7 @@ fn reserved() -> (Cache, Pair, Reserved) {
 fn a_place_is_kept_for_what_is_compiled_later() {
     let (cache, pair, first) = reserved();
     assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Unknown)), "the earlier one is gone");
-    let second = cache.reserve(&key(1, 1), &pair.files()).unwrap();
+    let second = cache.reserve(&key(1, 1), &pair.files(), &NeverInterrupted).unwrap();
     assert!(matches!(fill(&cache, &pair, &first), Err(CacheError::Changed)), "it is another's place now");
     fill(&cache, &pair, &second).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), b"later");
@@ -74,13 +74,13 @@ fn what_a_client_did_to_its_files_is_left_alone() {
 fn places_in_two_directories_are_kept_beside_each_other() {
     let (cache, pair, first) = reserved();
     let elsewhere = Pair::new();
-    let second = cache.reserve(&key(1, 1), &elsewhere.files()).unwrap();
+    let second = cache.reserve(&key(1, 1), &elsewhere.files(), &NeverInterrupted).unwrap();
     fill(&cache, &pair, &first).unwrap();
     fill(&cache, &elsewhere, &second).unwrap();
     for pair in [&pair, &elsewhere] {
         assert_eq!(load(&cache, &key(1, 1), pair).unwrap(), b"later");
     }
-    let again = cache.reserve(&key(1, 1), &pair.files()).unwrap();
+    let again = cache.reserve(&key(1, 1), &pair.files(), &NeverInterrupted).unwrap();
     assert!(load(&cache, &key(1, 1), &pair).is_err());
     assert_eq!(load(&cache, &key(1, 1), &elsewhere).unwrap(), b"later");
     fill(&cache, &pair, &again).unwrap();

@@ -59,7 +59,7 @@ fn the_store_keeps_models_of_several_files_and_what_is_left_of_larger_ones_goes(
 fn what_one_driver_uses_another_may_use() {
     let (pair, mine, others) = (Pair::new(), FilesInUse::default(), FilesInUse::default());
     let files = pair.files();
-    let _used = files.lock(&mine).unwrap();
-    assert!(files.lock(&others).is_ok());
-    assert!(matches!(files.lock(&mine), Err(CacheError::Busy)));
+    let _used = files.lock(&mine, &NeverInterrupted).unwrap();
+    assert!(files.lock(&others, &NeverInterrupted).is_ok());
+    assert!(matches!(files.lock(&mine, &NeverInterrupted), Err(CacheError::Busy)));
 }

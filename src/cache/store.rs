@@ -207,7 +207,7 @@ impl Store {
         };
         let (models, data) = (make(MODEL, content.models.len())?, make(DATA, content.data.len())?);
         let files = CacheFiles::new(&models, &data)?;
-        let lock = files.lock(&self.cache.in_use)?;
+        let lock = files.lock(&self.cache.in_use, interrupt)?;
         if lock.is_mapped() {
             return Ok(()); // another compilation of it was saved meanwhile, and is in use
         }

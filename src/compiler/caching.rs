@@ -117,8 +117,23 @@ impl CachePlace {
     }
 
     /// Keeps the place for what the first execution compiles: until then there is nothing to load.
-    pub fn reserve(&self, caches: (&Cache, Option<&Store>)) -> Result<Reserved, CachingError> {
-        Ok(self.voiding(caches, |cache| cache.reserve(&self.key, &self.files))?)
+    pub fn reserve(
+        &self,
+        caches: (&Cache, Option<&Store>),
+        interrupt: &dyn Interrupt,
+    ) -> Result<Reserved, CachingError> {
+        Ok(self.voiding(caches, |cache| cache.reserve(&self.key, &self.files, interrupt))?)
+    }
+
+    /// Whether the files are in use, and who wants them has to wait for a while.
+    pub(super) fn has_to_wait(&self, cache: &Cache) -> bool {
+        cache.has_to_wait_for(&self.files)
+    }
+
+    /// Has the files in use, and waited for, for as long as what this gives is there.
+    #[cfg(test)]
+    pub(super) fn hold(&self, cache: &Cache) -> impl Sized {
+        cache.hold(&self.files)
     }
 
     /// Does work that may void earlier compilations, and has the store forget the data of those that are void then.

@@ -1,14 +1,13 @@
 //! Tests that clients whose saves wait for the disk, or for files that others use, keep nobody else from computing and
 //! compiling.
 
-use super::tests::{model, turns, CLIENT, PATIENCE};
+use super::tests::{files, model, turns, CLIENT, PATIENCE};
 use super::*;
 use crate::aidl;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Saved};
 use crate::model::Model;
 use crate::ops::NeverInterrupted;
-use std::fs::File;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -75,15 +74,6 @@ impl Executable for SavedSlowly {
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
         self.compiled.clone().bind(arguments)
     }
-}
-
-fn files(token: u8) -> ClientFiles {
-    let file =
-        || File::from(nix::sys::memfd::memfd_create(c"cache", nix::sys::memfd::MFdFlags::empty()).unwrap());
-    let (models, data) = ([file()], [file()]);
-    let expected = crate::backend::CacheFileCounts { models: 1, data: 1 };
-    let place = CachePlace::new(CLIENT, &[token; 32], (&models, &data), expected).unwrap();
-    ClientFiles { place, permit: limits::CACHE_FILES.quota().take(CLIENT, 2).unwrap() }
 }
 
 #[test]

@@ -1,17 +1,72 @@
-//! A job in line for a thread that compiles. What has to wait for something else first gives its thread up, and stands in line
-//! again in a while: how long that takes is not the compiler's to say, and others need the thread.
+//! A compilation to do, and its place in line for a thread that compiles. What has to wait for something else first gives its
+//! thread up, and stands in line again in a while: how long that takes is not the compiler's to say, and others need the thread.
+//!
+//! It must not know how a model is compiled.
 
-use super::{CompileError, Job, Shared, Work};
+use super::caching::CachePlace;
+use super::error::CompileError;
+use super::saving::Unsaved;
+use crate::backend::{CompileOptions, Executable};
+use crate::cache::Cache;
+use crate::model::CountedModel;
 use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls::Calls;
-use crate::scheduler::{boottime_ns, Permit, Priority, Watcher, Workers};
+use crate::scheduler::{boottime_ns, Control, Permit, Priority, Watcher, Workers};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a job that has to wait is out of line: hardly longer than its client would notice.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What became of a compilation.
+pub type Outcome = Result<Compiled, CompileError>;
+
+/// A model that can be run.
+pub struct Compiled {
+    pub executable: Arc<dyn Executable>,
+    /// What its client asked of it.
+    pub options: CompileOptions,
+    /// The save to be made once the model was executed.
+    pub unsaved: Unsaved,
+}
+
+/// A compilation to do.
+pub struct Job {
+    pub work: Work,
+    /// The terms, with the client whose job it is.
+    pub control: Control,
+    /// Told the outcome, once, on a compiling thread: must not wait for anybody. Dropped untold where the compiler
+    /// stops first.
+    pub done: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+/// What a compilation begins with.
+pub enum Work {
+    /// A model, to be compiled and, if the client gave files for it, saved in these.
+    Compile {
+        model: CountedModel,
+        options: CompileOptions,
+        files: Option<ClientFiles>,
+        /// For the memories that its constants lie in, should they stay mapped until the first execution; without it they
+        /// do not.
+        mappings: Option<Permit>,
+    },
+    /// The files that an earlier compilation was saved in.
+    Load(ClientFiles),
+}
+
+/// A client's cache files, for one compilation.
+pub struct ClientFiles {
+    pub place: CachePlace,
+    /// For their descriptors, while the job stands in line and, should they be kept for it, until the first execution.
+    pub permit: Permit,
+}
+
+/// What a thread that compiles does.
+type Prepare = Box<dyn FnOnce(Work, &Control) -> Outcome + Send>;
+
+/// A job in line.
 pub(super) struct Queued {
     pub job: Job,
     pub priority: Priority,
@@ -19,7 +74,8 @@ pub(super) struct Queued {
     pub expired: bool,
     /// When it came.
     pub since: Instant,
-    pub shared: Arc<Shared>,
+    pub cache: Arc<Cache>,
+    pub prepare: Prepare,
     pub calls: Arc<Calls>,
     pub workers: Weak<Workers>,
     pub watcher: Weak<Watcher>,
@@ -39,23 +95,25 @@ impl Queued {
         if !self.expired && self.has_to_wait() {
             return self.submit_later();
         }
-        let Queued { job: Job { work, control, done }, expired, since, shared, calls, permit, .. } = self;
+        let Queued { job: Job { work, control, done }, expired, since, prepare, calls, permit, .. } = self;
         let _account = control.on_account();
         let _work = calls.begin_work("a compilation", control.client, since.elapsed());
         let _mark = marks::begin(|_| Phase::Compilation, "prepare");
-        let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
+        let prepared = if expired { Err(CompileError::Expired) } else { prepare(work, &control) };
         // The client's place is free before it hears of the outcome.
         drop(permit);
         done(prepared);
     }
 
-    /// Whether a device is busy with what is to be compiled. What is to stop waits for nothing.
+    /// Whether a device is busy with what is to be compiled, or others use the client's cache files. What is to stop waits for nothing.
     fn has_to_wait(&mut self) -> bool {
         let Job { work, control, .. } = &mut self.job;
-        match work {
-            Work::Compile { model, .. } => control.check().is_ok() && model.is_busy(),
-            Work::Load(_) => false,
-        }
+        let (is_busy, files) = match work {
+            Work::Compile { model, files, .. } => (model.is_busy(), files.as_ref()),
+            Work::Load(files) => (false, Some(&*files)),
+        };
+        let cache = &self.cache;
+        control.check().is_ok() && (is_busy || files.is_some_and(|files| files.place.has_to_wait(cache)))
     }
 
     /// Puts it in line in a while, in which it has no thread.

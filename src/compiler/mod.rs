@@ -16,6 +16,7 @@ mod storing;
 
 pub use caching::{CachePlace, CachingError, Counts, LEAST_CONSTANTS};
 pub use error::CompileError;
+pub use job::{ClientFiles, Compiled, Job, Outcome, Work};
 pub use saving::{SavePlace, StorePlace, Unsaved};
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
@@ -42,50 +43,6 @@ const AFTER_USE: Duration = Duration::from_millis(20);
 
 /// How long a save waits for another one that the store makes, before it looks again.
 const WHILE_STORE_SAVES: Duration = Duration::from_millis(50);
-
-/// What became of a compilation.
-pub type Outcome = Result<Compiled, CompileError>;
-
-/// A model that can be run.
-pub struct Compiled {
-    pub executable: Arc<dyn Executable>,
-    /// What its client asked of it.
-    pub options: CompileOptions,
-    /// The save to be made once the model was executed.
-    pub unsaved: Unsaved,
-}
-
-/// A compilation to do.
-pub struct Job {
-    pub work: Work,
-    /// The terms, with the client whose job it is.
-    pub control: Control,
-    /// Told the outcome, once, on a compiling thread: must not wait for anybody. Dropped untold where the compiler
-    /// stops first.
-    pub done: Box<dyn FnOnce(Outcome) + Send>,
-}
-
-/// What a compilation begins with.
-pub enum Work {
-    /// A model, to be compiled and, if the client gave files for it, saved in these.
-    Compile {
-        model: CountedModel,
-        options: CompileOptions,
-        files: Option<ClientFiles>,
-        /// For the memories that its constants lie in, should they stay mapped until the first execution; without it they
-        /// do not.
-        mappings: Option<Permit>,
-    },
-    /// The files that an earlier compilation was saved in.
-    Load(ClientFiles),
-}
-
-/// A client's cache files, for one compilation.
-pub struct ClientFiles {
-    pub place: CachePlace,
-    /// For their descriptors, while the job stands in line and, should they be kept for it, until the first execution.
-    pub permit: Permit,
-}
 
 /// How much is compiled at once.
 #[derive(Clone, Copy, Debug)]
@@ -232,12 +189,14 @@ impl Compiler {
             Work::Load(_) => Priority::default(),
         };
         let expired = deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
+        let shared = self.shared.clone();
         let queued = Queued {
             job,
             priority,
             expired,
             since: Instant::now(),
-            shared: self.shared.clone(),
+            cache: self.shared.cache.clone(),
+            prepare: Box::new(move |work, control| shared.prepare(work, control)),
             calls: self.calls.clone(),
             workers: Arc::downgrade(&self.workers),
             watcher: Arc::downgrade(&self.watcher),
@@ -413,7 +372,7 @@ impl Shared {
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);
         }
-        let reserved = place.reserve(self.caches())?;
+        let reserved = place.reserve(self.caches(), &self.turns.check(control))?;
         let (cache, options) = (self.cache.clone(), *options);
         Ok(Some(SavePlace::Files(Box::new(ReservedFiles {
             cache,

@@ -162,8 +162,8 @@ impl Attempt {
     }
 
     /// Saves, within the terms of `control` and by `turns`. If that fails for want of memory, disk or room, it is tried again
-    /// after a later execution, ever more rarely. Given back where the store is busy with another save: that may take long,
-    /// and would keep a thread.
+    /// after a later execution, ever more rarely. Given back where the store is busy with another save, or the files are in
+    /// use: that may take long, and would keep a thread.
     #[must_use]
     pub fn make(
         self,
@@ -174,6 +174,7 @@ impl Attempt {
         let in_store = match &self.place {
             SavePlace::Store(place) if place.store.is_saving() => return Some(self),
             SavePlace::Store(_) => true,
+            SavePlace::Files(files) if files.place.has_to_wait(&files.cache) => return Some(self),
             SavePlace::Files(_) => false,
         };
         let saved = {

@@ -3,12 +3,13 @@
 use super::*;
 use crate::aidl;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
-use crate::cache::Key;
+use crate::cache::{CacheError, Key};
 use crate::memory::{memory_of_a_busy_device, ClientSlice};
 use crate::model::{Constant, Lifetime, Model, Operand};
 use crate::ops::NeverInterrupted;
 use crate::scheduler::limits::Total;
 use crate::scheduler::Exhausted;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
@@ -65,6 +66,16 @@ pub(super) fn model() -> Model {
     Model::new(&aidl::Model { main, ..Default::default() }).unwrap()
 }
 
+/// Cache files of the client, and a token of this byte.
+pub(super) fn files(token: u8) -> ClientFiles {
+    let file =
+        || File::from(nix::sys::memfd::memfd_create(c"cache", nix::sys::memfd::MFdFlags::empty()).unwrap());
+    let (models, data) = ([file()], [file()]);
+    let expected = crate::backend::CacheFileCounts { models: 1, data: 1 };
+    let place = CachePlace::new(CLIENT, &[token; 32], (&models, &data), expected).unwrap();
+    ClientFiles { place, permit: limits::CACHE_FILES.quota().take(CLIENT, 2).unwrap() }
+}
+
 /// What a compiler goes by.
 pub fn turns() -> (CallTurns, Arc<Watcher>) {
     (CallTurns::new(2), Arc::new(Watcher::new().unwrap()))
@@ -92,18 +103,17 @@ impl Bench {
     }
 
     fn submit_model(&self, client: u32, control: Control, model: Model) -> Result<(), CompileError> {
+        let model = CountedModel::new(model, &NeverInterrupted).unwrap();
+        let options = CompileOptions::default();
+        self.submit_work(client, control, Work::Compile { model, options, files: None, mappings: None })
+    }
+
+    fn submit_work(&self, client: u32, control: Control, work: Work) -> Result<(), CompileError> {
         let tell = self.tell.clone();
         let done = move |outcome: Outcome| {
             if let Err(error) = outcome {
                 tell.send(error).unwrap();
             }
-        };
-        let options = CompileOptions::default();
-        let work = Work::Compile {
-            model: CountedModel::new(model, &NeverInterrupted).unwrap(),
-            options,
-            files: None,
-            mappings: None,
         };
         let control = Control { client, ..control };
         self.compiler.submit(Job { work, control, done: Box::new(done) })
@@ -160,6 +170,27 @@ fn what_waits_for_a_busy_device_has_no_thread_and_can_be_cancelled() {
     fences.write(1).unwrap();
     bench.acts.send(|| BackendError::Failed("of a device".into())).unwrap();
     assert!(told().contains("of a device"));
+}
+
+#[test]
+fn what_waits_for_cache_files_has_no_thread_and_can_be_cancelled() {
+    // One of which is kept from the client.
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(8, 1) });
+    let gives_up = Control::default();
+    let load = |files: ClientFiles, control: &Control| {
+        let held = files.place.hold(&bench.compiler.shared.cache);
+        bench.submit_work(CLIENT, control.clone(), Work::Load(files)).unwrap();
+        held
+    };
+    let (held, _held) = (load(files(1), &Control::default()), load(files(2), &gives_up));
+    bench.submit(CLIENT, Control::default()).unwrap();
+    bench.acts.send(|| BackendError::Failed("of no files".into())).unwrap();
+    let told = || bench.told.recv_timeout(PATIENCE).expect("it has a thread").to_string();
+    assert!(told().contains("of no files"));
+    gives_up.cancelled.set();
+    assert!(told().contains("cancelled"));
+    drop(held);
+    assert_eq!(told(), CompileError::Caching(CacheError::Unknown.into()).to_string());
 }
 
 #[test]

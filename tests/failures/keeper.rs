@@ -161,7 +161,7 @@ pub fn work(root: &Path, files: &Files) -> Result<Vec<Version>, String> {
         let _ = driver.save(first, FIRST, 1); // it may fail
         driver.load(first, 1, &versions)?;
         let compiled = Compiled::new(FIRST, 2);
-        let reserved = driver.cache.reserve(&key(2), second);
+        let reserved = driver.cache.reserve(&key(2), second, &NeverInterrupted);
         let _ = reserved.and_then(|reserved| {
             driver.cache.fill(&key(2), second, &reserved, compiled.content(), &NeverInterrupted)
         });
