@@ -8,7 +8,7 @@ use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 use binder::ParcelFileDescriptor;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
@@ -47,8 +47,8 @@ pub struct Builder<'a> {
     file: Option<Mapped<'a>>,
     /// Constants whose bytes are the file's.
     in_file: Vec<OperandIndex>,
-    /// Short constants, by their bytes.
-    short: HashMap<Vec<u8>, Vec<OperandIndex>>,
+    /// Short constants, by their bytes: to compare a few of them takes less than to hash one, as most differ at their start.
+    short: BTreeMap<Cow<'a, [u8]>, Vec<OperandIndex>>,
     /// By byte: large constants of nothing else, and the length of the longest, in which all of them are to lie.
     uniform: BTreeMap<u8, (usize, Vec<OperandIndex>)>,
 }
@@ -101,14 +101,23 @@ impl<'a> Builder<'a> {
         if bytes.len() > MAX_SHORT {
             return self.new_constant(info, bytes);
         }
-        let same = self.short.get(&bytes[..]).into_iter().flatten();
-        if let Some(&known) = same.into_iter().find(|&&known| *self.info(known) == info) {
+        if let Some(known) = self.known(&info, &bytes) {
             return known;
         }
-        let key = bytes.to_vec();
-        let operand = self.new_constant(info, bytes);
-        self.short.entry(key).or_default().push(operand);
+        let operand = self.new_constant(info, bytes.clone());
+        self.short.entry(bytes).or_default().push(operand);
         operand
+    }
+
+    /// The short constant of these bytes that is there already.
+    fn known(&self, info: &TensorInfo, bytes: &[u8]) -> Option<OperandIndex> {
+        self.short.get(bytes)?.iter().copied().find(|&known| self.info(known) == info)
+    }
+
+    /// A scalar, which a model has over and over: nothing is allocated to find it.
+    fn scalar(&mut self, ty: OperandType, bytes: &[u8]) -> OperandIndex {
+        let info = TensorInfo::new(ty, &[]);
+        self.known(&info, bytes).unwrap_or_else(|| self.constant(info, bytes.to_vec()))
     }
 
     fn new_constant(&mut self, info: TensorInfo, bytes: Cow<'a, [u8]>) -> OperandIndex {
@@ -165,17 +174,17 @@ impl<'a> Builder<'a> {
 
     /// A scalar INT32.
     pub fn int(&mut self, value: i32) -> OperandIndex {
-        self.constant(TensorInfo::new(OperandType::INT32, &[]), value.to_le_bytes().to_vec())
+        self.scalar(OperandType::INT32, &value.to_le_bytes())
     }
 
     /// A scalar BOOL.
     pub fn boolean(&mut self, value: bool) -> OperandIndex {
-        self.constant(TensorInfo::new(OperandType::BOOL, &[]), vec![u8::from(value)])
+        self.scalar(OperandType::BOOL, &[u8::from(value)])
     }
 
     /// A scalar FLOAT32.
     pub fn float(&mut self, value: f32) -> OperandIndex {
-        self.constant(TensorInfo::new(OperandType::FLOAT32, &[]), value.to_le_bytes().to_vec())
+        self.scalar(OperandType::FLOAT32, &value.to_le_bytes())
     }
 
     /// A TENSOR_INT32 of these dimensions.
