@@ -266,24 +266,24 @@ impl<'a> Reader<'a> {
                 operators.push(read.map_err(|e| within(&format!("operator {i}"), e))?);
             }
         }
-        let (inputs, outputs) = (self.list(subgraph.inputs()?)?, self.list(subgraph.outputs()?)?);
-        Ok(Graph {
-            inputs: indices(&inputs, tensors.len())?,
-            outputs: indices(&outputs, tensors.len())?,
-            states: Vec::new(),
-            tensors,
-            operators,
-        })
+        let inputs = self.list(subgraph.inputs()?, |i| tensor_index(i, tensors.len()))?;
+        let outputs = self.list(subgraph.outputs()?, |i| tensor_index(i, tensors.len()))?;
+        Ok(Graph { inputs, outputs, states: Vec::new(), tensors, operators })
     }
 
-    /// A list's entries, counted against the budget.
-    fn list<T: planus::VectorRead<'a>>(
+    /// A list's entries as `read` takes them, counted against the budget.
+    fn list<T: planus::VectorRead<'a>, U>(
         &mut self,
         list: Option<planus::Vector<'a, T>>,
-    ) -> Result<Vec<T>, ImportError> {
+        read: impl Fn(T) -> Result<U, ImportError>,
+    ) -> Result<Vec<U>, ImportError> {
         let Some(list) = list else { return Ok(Vec::new()) };
         self.spend(list.len())?;
-        Ok(list.iter().collect())
+        let mut entries = Vec::with_capacity(list.len());
+        for entry in list.iter() {
+            entries.push(read(entry)?);
+        }
+        Ok(entries)
     }
 
     /// Counts so many entries against the budget.
@@ -296,11 +296,8 @@ impl<'a> Reader<'a> {
     }
 
     fn tensor(&mut self, tensor: schema::TensorRef<'a>) -> Result<Tensor<'a>, ImportError> {
-        let dims = self.list(tensor.shape()?)?;
-        let dims = dims
-            .into_iter()
-            .map(|d| u32::try_from(d).or_else(|_| damaged(format!("dimension {d} is negative"))))
-            .collect::<Result<Vec<_>, _>>()?;
+        let dim = |d| u32::try_from(d).or_else(|_| damaged(format!("dimension {d} is negative")));
+        let dims = self.list(tensor.shape()?, dim)?;
         let quantisation = self.quantisation(tensor.quantization()?)?;
         let ty = TensorType::from_code(tensor.type_()?);
         let mut data = self.buffer(tensor.buffer()?)?.map(Cow::Borrowed);
@@ -342,17 +339,17 @@ impl<'a> Reader<'a> {
                 });
             }
         }
-        let (order, blocks) = (self.list(sparsity.traversal_order()?)?, self.list(sparsity.block_map()?)?);
-        let numbers = |list: Vec<i32>| list.into_iter().map(number).collect::<Result<Vec<_>, _>>();
-        Ok(Sparsity { order: numbers(order)?, blocks: numbers(blocks)?, levels })
+        let order = self.list(sparsity.traversal_order()?, number)?;
+        let blocks = self.list(sparsity.block_map()?, number)?;
+        Ok(Sparsity { order, blocks, levels })
     }
 
     fn numbers(&mut self, list: Option<schema::IndexVectorRef<'a>>) -> Result<Vec<usize>, ImportError> {
         use schema::IndexVectorRef::*;
         match list {
             None => Ok(Vec::new()),
-            Some(Int32(list)) => self.list(list.values()?)?.into_iter().map(number).collect(),
-            Some(Uint16(list)) => Ok(self.list(list.values()?)?.into_iter().map(usize::from).collect()),
+            Some(Int32(list)) => self.list(list.values()?, number),
+            Some(Uint16(list)) => self.list(list.values()?, |n| Ok(usize::from(n))),
             Some(Uint8(list)) => {
                 let list = list.values()?.unwrap_or_default();
                 self.spend(list.len())?;
@@ -388,18 +385,19 @@ impl<'a> Reader<'a> {
         quantisation: Option<schema::QuantizationRef<'a>>,
     ) -> Result<Quantisation, ImportError> {
         let Some(quantisation) = quantisation else { return Ok(Quantisation::None) };
-        let scales = self.list(quantisation.scale()?)?;
-        let zero_points = self.list(quantisation.zero_point()?)?;
+        let scales = self.list(quantisation.scale()?, Ok)?;
+        let zero_points = quantisation.zero_point()?.unwrap_or(planus::Vector::new_empty());
+        self.spend(zero_points.len())?;
         match scales[..] {
             [] => Ok(Quantisation::None),
             [scale] => {
-                let zero_point = zero_points.first().copied().unwrap_or(0);
+                let zero_point = zero_points.first().unwrap_or(0);
                 match i32::try_from(zero_point) {
                     Ok(zero_point) => Ok(Quantisation::Tensor { scale, zero_point }),
                     Err(_) => damaged(format!("zero point {zero_point}")),
                 }
             }
-            _ if zero_points.iter().any(|&zero_point| zero_point != 0) => {
+            _ if zero_points.iter().any(|zero_point| zero_point != 0) => {
                 Ok(Quantisation::Other("per channel with a zero point"))
             }
             _ => match u32::try_from(quantisation.quantized_dimension()?) {
@@ -428,13 +426,9 @@ impl<'a> Reader<'a> {
             }
             _ => names::name(builtin),
         };
-        let inputs = self.list(operator.inputs()?)?;
-        let inputs = inputs
-            .into_iter()
-            .map(|i| if i == -1 { Ok(None) } else { tensor_index(i, tensors).map(Some) })
-            .collect::<Result<Vec<_>, _>>()?;
-        let outputs = self.list(operator.outputs()?)?;
-        let outputs = indices(&outputs, tensors)?;
+        let input = |i| if i == -1 { Ok(None) } else { tensor_index(i, tensors).map(Some) };
+        let inputs = self.list(operator.inputs()?, input)?;
+        let outputs = self.list(operator.outputs()?, |i| tensor_index(i, tensors))?;
         // Options that are not read count as none: no operator that is mapped has them.
         let options = match operator.options() {
             Err(planus::Error { error_kind: planus::errors::ErrorKind::UnknownUnionTag { .. }, .. }) => None,
@@ -445,10 +439,6 @@ impl<'a> Reader<'a> {
         let custom = custom.to_vec();
         Ok(Operator { name, inputs, outputs, options, custom })
     }
-}
-
-fn indices(list: &[i32], tensors: usize) -> Result<Vec<usize>, ImportError> {
-    list.iter().map(|&i| tensor_index(i, tensors)).collect()
 }
 
 fn tensor_index(index: i32, tensors: usize) -> Result<usize, ImportError> {
