@@ -94,7 +94,7 @@ fn output_size(info: &TensorInfo, dims: &[u32]) -> Result<usize, OpError> {
 
 /// `info` with other dimensions.
 pub fn with_dims(info: &TensorInfo, dims: &[u32]) -> TensorInfo {
-    TensorInfo { dims: dims.into(), ..info.clone() }
+    TensorInfo { dims: Dims::from_slice(dims), ..info.clone() }
 }
 
 /// Memory for an output of at most [`LARGEST_OUTPUT`] bytes.

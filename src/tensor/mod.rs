@@ -32,7 +32,7 @@ pub const ALLOCATION: usize = 24;
 ///
 /// In a model, a 0 in `dims` is an unknown dimension and an empty `dims` on a tensor is an unknown rank. At execution
 /// every dimension is known, and a 0 is a zero-sized one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct TensorInfo {
     pub ty: OperandType,
     pub dims: Dims,
@@ -42,10 +42,24 @@ pub struct TensorInfo {
     pub channel_quant: Option<ChannelQuant>,
 }
 
+impl Clone for TensorInfo {
+    /// What is derived copies dimensions one by one, and a compilation has dozens of copies of each operand's description.
+    fn clone(&self) -> Self {
+        let TensorInfo { ty, ref dims, scale, zero_point, ref channel_quant } = *self;
+        TensorInfo {
+            ty,
+            dims: Dims::from_slice(dims),
+            scale,
+            zero_point,
+            channel_quant: channel_quant.clone(),
+        }
+    }
+}
+
 impl TensorInfo {
     /// An operand without quantisation.
     pub fn new(ty: OperandType, dims: &[u32]) -> Self {
-        TensorInfo { ty, dims: dims.into(), scale: 0.0, zero_point: 0, channel_quant: None }
+        TensorInfo { ty, dims: Dims::from_slice(dims), scale: 0.0, zero_point: 0, channel_quant: None }
     }
 
     /// A quantised operand.

@@ -48,7 +48,7 @@ impl Value {
     /// Settles the value's dimensions, if they agree with what the model declares.
     pub fn resolve(&mut self, dims: &[u32]) -> Result<(), String> {
         check_dims(&self.declared, dims)?;
-        self.resolved = Some(TensorInfo { dims: dims.into(), ..self.declared.clone() });
+        self.resolved = Some(TensorInfo { dims: Dims::from_slice(dims), ..self.declared.clone() });
         Ok(())
     }
 }
