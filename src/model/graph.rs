@@ -5,17 +5,14 @@ use super::{extensions, operand};
 use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph, LOOK};
 use crate::aidl;
 use crate::ops::pace::Pace;
-use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
+use crate::ops::{self, signature, Arg, Args, Few, NeverInterrupted, OpError, OperationType, Run};
 use crate::tensor::{Dims, TensorInfo};
-use smallvec::SmallVec;
 
 /// Elementary steps that it takes at least to decode an operand, to look at an argument of an operation, and to check the
 /// operation, about.
 const OPERAND: usize = 128;
 const ARGUMENT: usize = 64;
 const OPERATION: usize = 512;
-/// A list of an operation's operands, without memory of its own where there are as many as nearly all have.
-type Few<T> = SmallVec<[T; 8]>;
 /// Inputs and outputs of one operation that the driver takes, many times as many as models have: between two looks whether
 /// to stop, an operation's list of them is gone through many times.
 const MOST_OPERANDS: usize = 8192;
@@ -117,8 +114,13 @@ fn decode_operation(
     operands: &[Operand],
     context: &Context,
 ) -> Result<Operation, ModelError> {
-    let indices =
-        |list: &[i32]| list.iter().map(|&i| operand_index(i, operands)).collect::<Result<Vec<_>, _>>();
+    let indices = |list: &[i32]| -> Result<_, ModelError> {
+        let mut indices = Vec::with_capacity(list.len());
+        for &i in list {
+            indices.push(operand_index(i, operands)?);
+        }
+        Ok(indices)
+    };
     let (inputs, outputs) = (indices(&operation.inputs)?, indices(&operation.outputs)?);
     let code = operation.r#type.0;
     let kind = match OperationType::from_code(code) {

@@ -81,7 +81,11 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
     if ty.is_scalar() && !dims.is_empty() {
         return Err(ModelError::invalid(format!("{ty} is a scalar, but has dimensions {dims:?}")));
     }
-    if ty.is_tensor() && byte_size(ty, &dims.iter().map(|&d| d.max(1)).collect::<Dims>()).is_none() {
+    let size = match dims.contains(&0) {
+        false => byte_size(ty, dims),
+        true => byte_size(ty, &dims.iter().map(|&d| d.max(1)).collect::<Dims>()),
+    };
+    if ty.is_tensor() && size.is_none() {
         return Err(ModelError::invalid(format!("dimensions {dims:?} of {ty} are too large")));
     }
     check_quantisation(ty, info.scale, info.zero_point)?;

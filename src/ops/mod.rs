@@ -54,3 +54,6 @@ pub use operation::{
 pub use operation_type::OperationType;
 pub use scratch::{by_parts, clear, copy, reserved};
 pub use signature::Signature;
+
+/// A list of a call's operands, without memory of its own where there are as many as nearly all calls have.
+pub type Few<T> = smallvec::SmallVec<[T; 8]>;

@@ -14,7 +14,8 @@ const FIRST: usize = 16;
 #[derive(Debug)]
 pub struct Scratch<T> {
     values: Vec<T>,
-    _counted: Counted,
+    /// None for no values.
+    _counted: Option<Counted>,
 }
 
 /// Values as a call has them, or as they had to be made of what it has.
@@ -27,11 +28,14 @@ pub enum Values<'a, T> {
 /// An empty vector with room for `len` values.
 pub fn reserved<T>(len: usize) -> Result<Scratch<T>, OpError> {
     let bytes = len.saturating_mul(size_of::<T>());
+    if bytes == 0 {
+        return Ok(Scratch { values: Vec::new(), _counted: None });
+    }
     let counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
     let mut values: Vec<T> = Vec::new();
     values.try_reserve_exact(len).map_err(|_| OpError::OutOfMemory(bytes))?;
     prefer_huge_pages(values.spare_capacity_mut());
-    Ok(Scratch { values, _counted: counted })
+    Ok(Scratch { values, _counted: Some(counted) })
 }
 
 /// A vector of `len` copies of `value`.

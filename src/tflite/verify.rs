@@ -4,7 +4,7 @@
 use super::error::Refusal;
 use crate::client::builder::{Builder, BuiltOperation, OperandIndex};
 use crate::ops::evaluate::shapes;
-use crate::ops::{signature, Arg, Args, NeverInterrupted, OpError, Operation};
+use crate::ops::{signature, Arg, Args, Few, NeverInterrupted, OpError, Operation};
 use crate::tensor::{Dims, TensorInfo};
 
 /// Checks the operations of `builder` from number `first` on.
@@ -28,11 +28,11 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
         true => signature::Operand::Omitted(Some(builder.info(i))),
         false => signature::Operand::Present(builder.info(i)),
     };
-    let inputs: Vec<_> = built.inputs.iter().map(operand).collect();
-    let outputs: Vec<_> = built.outputs.iter().map(operand).collect();
+    let inputs: Few<_> = built.inputs.iter().map(operand).collect();
+    let outputs: Few<_> = built.outputs.iter().map(operand).collect();
     let signature_index = signature::find(operation.signatures, &inputs, &outputs)?.signature_index;
-    let values: Vec<_> = built.inputs.iter().map(|&i| steering(builder, i)).collect();
-    let args: Vec<_> = built
+    let values: Few<_> = built.inputs.iter().map(|&i| steering(builder, i)).collect();
+    let args: Few<_> = built
         .inputs
         .iter()
         .zip(&values)
@@ -41,7 +41,7 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
             (!builder.is_omitted(i)).then(|| Arg { info: builder.info(i), data })
         })
         .collect();
-    let infos: Vec<TensorInfo> = built.outputs.iter().map(|&i| builder.info(i).clone()).collect();
+    let infos: Few<TensorInfo> = built.outputs.iter().map(|&i| builder.info(i).clone()).collect();
     let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
     let dims = (operation.check)(&call).and_then(|()| shapes(operation, &call));
     match dims {

@@ -19,7 +19,7 @@ use crate::backend::{BackendError, Control};
 use crate::model::{Subgraph, SMALL};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, Scratch};
-use crate::ops::{Interrupt, OpError, Run};
+use crate::ops::{Few, Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
@@ -222,7 +222,7 @@ fn key(graph: &Graph, node: &Node) -> Option<Vec<u8>> {
     if !node.inputs.iter().flatten().any(is_large) {
         return None;
     }
-    let outputs = passes::output_infos(graph, node);
+    let outputs: Few<_> = passes::output_infos(graph, node);
     let input = |v: usize| {
         let (value, info) = (&graph.values[v], graph.values[v].resolved.as_ref()?);
         Some(match &value.constant {
@@ -271,7 +271,7 @@ fn step(
     packer: Option<&Packer>,
     interrupt: &dyn Interrupt,
 ) -> Result<Step, BackendError> {
-    let output_infos = passes::output_infos(graph, node);
+    let output_infos: Vec<_> = passes::output_infos(graph, node);
     let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
     let call = resolved.then(|| call(graph, node, &output_infos)).flatten();
     let kernel = call.zip(packer).map(|(call, packer)| packer.kernel(&call, interrupt)).transpose();

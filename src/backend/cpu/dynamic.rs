@@ -13,7 +13,7 @@ use super::routine::STEPS;
 use crate::backend::BackendError;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
-use crate::ops::{Arg, Args, OperationType};
+use crate::ops::{Arg, Args, Few, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
 
 /// Which input weights are.
@@ -71,7 +71,7 @@ fn multiplies_bytes(graph: &Graph, node: &Node, v: usize, pace: &Pace) -> bool {
         return false;
     }
     inputs[WEIGHTS] = Some(Arg { info: &info, data: None });
-    let outputs = passes::output_infos(graph, node);
+    let outputs: Few<_> = passes::output_infos(graph, node);
     let (signature_index, interrupt) = (node.signature_index, pace.interrupt());
     let args = Args { signature_index, inputs: &inputs, outputs: &outputs, interrupt };
     let kernel = kernels::select(node.operation, &args, &mut Source::later());

@@ -14,7 +14,7 @@ use crate::memory::{forget_refusals, refused, Access, Accessed, AlignedBuf, Memo
 use crate::ops::pace::Pace;
 use crate::ops::scratch::reserved;
 use crate::ops::sort::sort;
-use crate::ops::{Arg, Args, Interrupt, OpError, Operation};
+use crate::ops::{Arg, Args, Few, Interrupt, OpError, Operation};
 use crate::tensor::TensorInfo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -89,7 +89,7 @@ impl Packer {
         call: &Call,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Box<dyn Kernel>>, BackendError> {
-        let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref()?.steering()).collect();
+        let steering: Few<_> = call.inputs.iter().map(|known| known.as_ref()?.steering()).collect();
         let mut later = Source::later();
         let Some(chosen) = call.select(&steering, &mut later, interrupt) else {
             // It may have been told to stop.
@@ -100,7 +100,7 @@ impl Packer {
             return Ok(Some(chosen));
         }
         let mut scratch; // what borrows of it goes before it
-        let mut data = steering;
+        let mut data = steering.to_vec();
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
         let Some(others) = call.not_private(&*chosen, &mut data) else { return Ok(None) };
         let (mut copies, mut accesses) = (Vec::new(), Vec::new());
@@ -215,7 +215,7 @@ impl<'g> Call<'g> {
         interrupt: &dyn Interrupt,
     ) -> Option<Box<dyn Kernel>> {
         let inputs = self.inputs.iter().zip(data);
-        let inputs: Vec<Option<Arg>> =
+        let inputs: Few<Option<Arg>> =
             inputs.map(|(known, &data)| Some(Arg { info: known.as_ref()?.info, data })).collect();
         let args =
             Args { signature_index: self.signature_index, inputs: &inputs, outputs: self.outputs, interrupt };

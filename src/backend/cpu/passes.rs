@@ -11,7 +11,7 @@ use crate::backend::{BackendError, Control};
 use crate::ops::evaluate::{run, shapes};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
-use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
+use crate::ops::{Arg, Args, Few, Interrupt, OpError, OperationType};
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ struct Left {
 }
 
 /// What a call looks like before a run: resolved dimensions, values of constants. `None` if some dimension is unknown.
-pub fn arguments<'g>(graph: &'g Graph, node: &Node) -> Option<Vec<Option<Arg<'g>>>> {
+pub fn arguments<'g>(graph: &'g Graph, node: &Node) -> Option<Few<Option<Arg<'g>>>> {
     let arg = |input: &Option<usize>| match input {
         None => Some(None),
         Some(value) => {
@@ -77,17 +77,15 @@ pub fn arguments<'g>(graph: &'g Graph, node: &Node) -> Option<Vec<Option<Arg<'g>
 }
 
 /// Declared types of a call's outputs.
-pub fn output_infos(graph: &Graph, node: &Node) -> Vec<TensorInfo> {
-    node.outputs
-        .iter()
-        .map(|&o| graph.values[o].resolved.clone().unwrap_or_else(|| graph.values[o].declared.clone()))
-        .collect()
+pub fn output_infos<L: FromIterator<TensorInfo>>(graph: &Graph, node: &Node) -> L {
+    let info = |&o: &usize| graph.values[o].resolved.as_ref().unwrap_or(&graph.values[o].declared).clone();
+    node.outputs.iter().map(info).collect()
 }
 
 /// The dimensions of a call's outputs.
 fn infer(graph: &Graph, node: &Node, control: &Control) -> Result<Vec<Dims>, OpError> {
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
-    let outputs = output_infos(graph, node);
+    let outputs: Few<_> = output_infos(graph, node);
     let args = Args {
         signature_index: node.signature_index,
         inputs: &inputs,
@@ -115,7 +113,7 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut Left) -> R
     if node.operation.ty == OperationType::RANDOM_MULTINOMIAL || !node.inputs.iter().all(constant) {
         return Ok(false);
     }
-    let outputs = output_infos(graph, node);
+    let outputs: Few<_> = output_infos(graph, node);
     let bytes: usize = outputs.iter().filter_map(TensorInfo::byte_size).fold(0, usize::saturating_add);
     if let ([Some(input)], [output], [info]) = (&node.inputs[..], &node.outputs[..], &outputs[..]) {
         let value = &graph.values[*input];
@@ -137,16 +135,16 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut Left) -> R
             why => OpError::Failed(why.to_string()),
         })?;
     }
-    let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
-    let results = run(
-        node.operation,
-        &Args {
+    let results = {
+        let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
+        let args = Args {
             signature_index: node.signature_index,
             inputs: &inputs,
             outputs: &outputs,
             interrupt: control,
-        },
-    )?;
+        };
+        run(node.operation, &args)?
+    };
     left.folded = results.iter().fold(left.folded, |left, result| left.saturating_sub(result.data.len()));
     for (&o, result) in node.outputs.iter().zip(results) {
         graph.values[o].constant = Some(Constant::Private(Arc::new(result.data)));

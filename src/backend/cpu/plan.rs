@@ -10,7 +10,7 @@ use crate::ops::movement::moves_only;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{collected, filled, reserved, Scratch};
 use crate::ops::sort::sort;
-use crate::ops::{Args, Interrupt, OpError};
+use crate::ops::{Args, Few, Interrupt, OpError};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ const MOST_KEPT: usize = 64 << 10;
 /// Finds what can lie in what, so that calls have nothing to do, and tells by node which those are.
 fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Scratch<bool>), OpError> {
     let (mut shared, mut pace) = (Shared::new(graph.values.len(), interrupt)?, Pace::of(interrupt));
-    let mut in_place = filled(interrupt, false, graph.nodes.len())?;
+    let (mut in_place, mut wholes) = (filled(interrupt, false, graph.nodes.len())?, reserved(0)?);
     // What comes from a client or goes to one may be anywhere.
     let mut is_fixed = filled(interrupt, false, graph.values.len())?;
     graph.inputs.iter().chain(&graph.outputs).for_each(|&v| is_fixed[v] = true);
@@ -100,20 +100,19 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Scratch<b
         let Some(inputs) = arguments(graph, node).filter(|_| node.outputs.iter().all(is_known)) else {
             continue;
         };
-        let outputs = output_infos(graph, node);
+        let outputs: Few<_> = output_infos(graph, node);
         let args =
             Args { signature_index: node.signature_index, inputs: &inputs, outputs: &outputs, interrupt };
         let pieces = pieces(node.operation.ty, &args, &node.inputs, &node.outputs)?;
         pace.spend(pieces.len().saturating_mul(STEPS))?;
         let (mut all, mut may) = (0usize, !pieces.is_empty());
-        let mut wholes = reserved(pieces.len())?;
-        for Piece { value, whole, .. } in pieces.iter() {
-            let (root, _) = shared.find(*value);
+        wholes.clear();
+        wholes.append(interrupt, pieces.iter().map(|piece| shared.find(piece.value).0))?;
+        for (Piece { value, whole, .. }, &root) in pieces.iter().zip(wholes.iter()) {
             // What is a piece of something else already stays there, and what lies in it goes along.
             may &= size(root).is_some() && size(root) == size(*value) && size(*whole).is_some();
             may &= !is_fixed[root] && !is_fixed[*value] && !is_fixed[shared.find(*whole).0];
             all = all.saturating_add(size(root).unwrap_or(0));
-            wholes.push(root);
         }
         sort(&mut wholes, usize::MAX, &mut pace, usize::cmp)?;
         may &= wholes.windows(2).all(|two| two[0] != two[1]);

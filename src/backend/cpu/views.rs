@@ -31,34 +31,36 @@ pub fn pieces(
         Some(Err(why @ (OpError::DeadlinePassed | OpError::Cancelled))) => return Err(why),
         _ => return reserved(0),
     };
-    // Whether each output is a stretch of the first input, and whether each input is one of the first output.
-    let (mut apart, mut together, mut made) = (outputs.len() == moves.len(), outputs.len() == 1, 0usize);
-    let (mut found, mut pace) = (reserved(moves.len())?, Pace::new(args));
+    // Either each output is a stretch of the first input, or each input is one of the only output.
+    let apart = outputs.len() == moves.len() && moves.iter().all(|step| step.input == 0);
+    if !apart && outputs.len() != 1 {
+        return reserved(0);
+    }
+    let (mut pieces, mut made, mut pace) = (reserved(moves.len())?, 0usize, Pace::new(args));
     for step in &moves {
         pace.spend(STEPS)?;
         let stretch = Stretch::of(ty, args, step);
         let (Some(stretch), Some(&Some(input))) = (stretch, inputs.get(step.input)) else {
             return reserved(0);
         };
-        apart &= step.input == 0 && args.output(step.output)?.byte_size() == Some(stretch.len);
-        together &= args.get(step.input)?.info.byte_size() == Some(stretch.len);
-        if !(apart || together) {
+        let part = match apart {
+            true => args.output(step.output)?,
+            false => args.get(step.input)?.info,
+        };
+        if part.byte_size() != Some(stretch.len) {
             return reserved(0);
         }
         made = made.saturating_add(stretch.len);
-        found.push((input, outputs[step.output], stretch));
+        let output = outputs[step.output];
+        pieces.push(match apart {
+            true => Piece { value: output, whole: input, start: stretch.from },
+            false => Piece { value: input, whole: output, start: stretch.to },
+        });
     }
-    together &= args.output(0)?.byte_size() == Some(made);
-    if !(apart || together) {
-        return reserved(0);
+    match apart || args.output(0)?.byte_size() == Some(made) {
+        true => Ok(pieces),
+        false => reserved(0),
     }
-    let piece = |(input, output, stretch): (usize, usize, Stretch)| match apart {
-        true => Piece { value: output, whole: input, start: stretch.from },
-        false => Piece { value: input, whole: output, start: stretch.to },
-    };
-    let mut pieces = reserved(found.len())?;
-    pieces.extend(found.drain(..).map(piece));
-    Ok(pieces)
 }
 
 /// What a call moves as it is, in one go, in bytes.
