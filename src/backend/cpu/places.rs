@@ -23,6 +23,9 @@ const MOST_MEETINGS: usize = 1 << 21;
 /// What it costs to find one of them, in the steps that [`Pace`] counts.
 const MEETING: usize = 8;
 
+/// So few are looked at one by one.
+const FEW: usize = 16;
+
 /// Bytes of the lists of unused parts and of those that end with a step, for each part, about.
 const LISTED: usize = 128;
 
@@ -125,8 +128,12 @@ impl<'l> Placed<'l> {
         if under.start >= begun || self.latest[node] < Some(first) {
             return Ok(());
         }
-        if under.len() == 1 {
-            return found(under.start);
+        if under.len() <= FEW {
+            // To look at each takes less than to go down to those that live then.
+            let leaves = self.latest.len() / 2;
+            return (under.start..under.end.min(begun))
+                .filter(|life| self.latest[leaves + life] >= Some(first))
+                .try_for_each(found);
         }
         let middle = under.start + under.len() / 2;
         self.each_under(2 * node, under.start..middle, begun, first, found)?;
