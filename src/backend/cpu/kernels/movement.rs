@@ -19,6 +19,9 @@ const NEAR: usize = 32 * 1024;
 /// Strides that advance together. A unit of so many takes well under a millisecond, and is not shared out.
 const MOST_TOGETHER: usize = 16;
 
+/// Walks that are made whether the kernel will run or not.
+const FEW: usize = 8;
+
 /// What it costs to plan a walk, and to make a table, in the steps that [`Pace`] counts: a call may have very many.
 const WALK: usize = 64;
 const TABLE: usize = 2048;
@@ -28,8 +31,9 @@ pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Opt
     let plan = moves(operation.ty, args)?.ok()?;
     let size = args.output(0).ok()?.ty.element_size()?;
     let count = |dims: &[u32]| crate::tensor::element_count(dims);
-    // It will not run: no strides will do, and memory is no reason to have no kernel.
-    let runs = source.runs();
+    // To make few twice takes longer than to make them at once. As long as it will not run, many need not be made, and memory is
+    // no reason to have no kernel.
+    let runs = plan.len() <= FEW || source.runs();
     let (mut strides, mut pace) = (reserved(if runs { plan.len() } else { 0 }).ok()?, Pace::new(args));
     for step in plan {
         let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);

@@ -149,7 +149,12 @@ impl Requant {
             shift = multiplier.shift.max(shift);
         });
         each.ok()?;
-        let vectors = if uniform { 1 } else { multipliers.len().div_ceil(lanes) };
+        let vectors = match multipliers.len() {
+            // Its kernel is only asked for, and will not run.
+            0 => 0,
+            _ if uniform => 1,
+            count => count.div_ceil(lanes),
+        };
         let shifted = shift > 0;
         let count = vectors.checked_mul(lanes)?;
         let (wides, narrows) = match form {
