@@ -348,17 +348,23 @@ impl Hash<'_> {
         list.iter().try_for_each(|&index| self.number(index as u64))
     }
 
+    /// A list whose length was hashed: of scales there may be more than of all else.
+    fn words(&mut self, list: &[u32]) -> Result<(), OpError> {
+        let bytes = bytemuck::cast_slice::<_, u8>(list);
+        self.pace.in_stretches(bytes.len(), 1, |part| self.hash.update(&bytes[part]))
+    }
+
     fn info(&mut self, info: &TensorInfo) -> Result<(), OpError> {
         self.number(info.ty.code() as u64)?;
         self.number(info.dims.len() as u64)?;
-        info.dims.iter().try_for_each(|&dim| self.number(dim.into()))?;
+        self.words(&info.dims)?;
         self.number(info.scale.to_bits().into())?;
         self.number(info.zero_point as u64)?;
         let quant = info.channel_quant.as_ref();
         self.number(quant.map_or(0, |quant| 1 + quant.scales.len() as u64))?;
         if let Some(quant) = quant {
             self.number(quant.dim.into())?;
-            quant.scales.iter().try_for_each(|scale| self.number(scale.to_bits().into()))?;
+            self.words(bytemuck::cast_slice(&quant.scales))?;
         }
         Ok(())
     }
