@@ -20,6 +20,9 @@ pub enum Input<'v> {
 /// Bytes of a key, at the most: an operand takes them each time that it is listed.
 const LONGEST: usize = 2048;
 
+/// Bytes that hold most keys: one that grows is copied for each of its first operands.
+const USUAL: usize = 256;
+
 /// What a call's kernel is made from: calls of which these are equal have the same one. `None` where that is long, or an input
 /// is `None`, and where none is a large constant: such a kernel is made sooner than found.
 pub fn key<'v>(
@@ -28,7 +31,7 @@ pub fn key<'v>(
     outputs: &[TensorInfo],
     input: impl Fn(usize) -> Option<Input<'v>>,
 ) -> Option<Vec<u8>> {
-    let (mut key, mut has_large) = (Vec::new(), false);
+    let (mut key, mut has_large) = (Vec::with_capacity(USUAL), false);
     number(&mut key, operation.ty.code() as usize);
     number(&mut key, signature_index);
     for v in inputs {

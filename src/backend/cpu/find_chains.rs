@@ -147,6 +147,9 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>, O: Fn(usize) -> Option<Followed
     /// Makes chains of links. Bands share rows of all images before one that overlaps: of two such, the smallest image between
     /// them is made as a whole.
     fn split(&self, links: &[Link], chains: &mut Vec<Chain>) {
+        if links.len() < 2 {
+            return;
+        }
         // Of the first one nobody has to make what it reads.
         let mut overlapping = (1..links.len()).filter(|&i| self.overlaps(&links[i]));
         let (first, second) = (overlapping.next(), overlapping.next());
