@@ -397,19 +397,15 @@ pub fn is_quantised(tensor: &Tensor) -> bool {
 
 /// A tensor's dimensions in NNAPI, which has no tensors of rank 0.
 pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
-    stated_dims(tensor).map(<[u32]>::to_vec)
-}
-
-fn stated_dims<'t>(tensor: &'t Tensor) -> Result<&'t [u32], Refusal> {
     if tensor.dims.contains(&0) || tensor.dims.iter().any(|&d| i32::try_from(d).is_err()) {
         return Err(format!("tensor \"{}\" has dimensions {:?}", tensor.shown(), tensor.dims).into());
     }
-    Ok(if tensor.dims.is_empty() { &[1] } else { &tensor.dims })
+    Ok(if tensor.dims.is_empty() { vec![1] } else { tensor.dims.clone() })
 }
 
 /// What a tensor is in the model.
 pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
-    let dims = shape::held(stated_dims(tensor)?)?;
+    let dims = shape::held(dims(tensor)?)?;
     if tensor.sparse {
         return Err(format!("tensor \"{}\" is sparse", tensor.shown()).into());
     }

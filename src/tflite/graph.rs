@@ -386,18 +386,17 @@ impl<'a> Reader<'a> {
     ) -> Result<Quantisation, ImportError> {
         let Some(quantisation) = quantisation else { return Ok(Quantisation::None) };
         let scales = self.list(quantisation.scale()?, Ok)?;
-        let zero_points = quantisation.zero_point()?.unwrap_or(planus::Vector::new_empty());
-        self.spend(zero_points.len())?;
+        let zero_points = self.list(quantisation.zero_point()?, Ok)?;
         match scales[..] {
             [] => Ok(Quantisation::None),
             [scale] => {
-                let zero_point = zero_points.first().unwrap_or(0);
+                let zero_point = zero_points.first().copied().unwrap_or(0);
                 match i32::try_from(zero_point) {
                     Ok(zero_point) => Ok(Quantisation::Tensor { scale, zero_point }),
                     Err(_) => damaged(format!("zero point {zero_point}")),
                 }
             }
-            _ if zero_points.iter().any(|zero_point| zero_point != 0) => {
+            _ if zero_points.iter().any(|&zero_point| zero_point != 0) => {
                 Ok(Quantisation::Other("per channel with a zero point"))
             }
             _ => match u32::try_from(quantisation.quantized_dimension()?) {

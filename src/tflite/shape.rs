@@ -1,17 +1,16 @@
 //! Dimensions, and how many of them NNAPI takes.
 
 use super::error::Refusal;
-use crate::tensor::Dims;
 
 /// Dimensions that NNAPI's operations take.
 pub const MOST: usize = 4;
 
 /// What the model has for a tensor of these dimensions.
-pub fn held(dims: &[u32]) -> Result<Dims, Refusal> {
+pub fn held(dims: Vec<u32>) -> Result<Vec<u32>, Refusal> {
     if dims.len() <= MOST {
-        return Ok(Dims::from_slice(dims));
+        return Ok(dims);
     }
-    Ok(Dims::from_slice(&[product(dims)?]))
+    Ok(vec![product(&dims)?])
 }
 
 /// How many elements these dimensions have, as one dimension.
