@@ -61,7 +61,7 @@ impl Layout {
     /// Puts groups of `N` columns side by side, and the columns' next ones a line of all columns further.
     fn place<const G: usize, const N: usize>(&self, columns: [View<u8>; N], to: &mut [[u8; G]]) {
         let count = columns[0].len() / G;
-        let columns = columns.map(|column| column.pointer(0, count * G).cast::<[u8; G]>());
+        let columns: [_; N] = std::array::from_fn(|i| columns[i].pointer(0, count * G).cast::<[u8; G]>());
         for (i, to) in to.chunks_mut(self.columns).take(count).enumerate() {
             // SAFETY: bytes of so many groups were asked for.
             let groups = columns.map(|column| unsafe { column.add(i).read_unaligned() });
