@@ -6,7 +6,6 @@
 //! It must not take anything for equal but bytes that only this process can change: sums, which clients can forge, find candidates
 //! and prove nothing.
 
-use super::zeroed::WORTHWHILE;
 use std::collections::BTreeMap;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,8 +32,8 @@ pub(super) struct Memory {
 pub struct Candidate(Weak<Memory>);
 
 impl Common {
-    /// Shorter buffers are not worth it, nor pages of their own.
-    pub const LEAST: usize = WORTHWHILE;
+    /// Shorter buffers are not worth it: what is noted of each takes some hundred bytes.
+    pub const LEAST: usize = 16 << 10;
 
     /// Has others find `bytes` of this sum for as long as anybody has them. Where there is another buffer of this length and sum already,
     /// gives both back.
