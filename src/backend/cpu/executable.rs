@@ -314,16 +314,19 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    #[test]
-    fn an_execution_waits_for_a_busy_device_as_long_as_it_may() {
+    /// One element in, and one out.
+    fn floor(cores: &Arc<Cores>) -> Arc<CpuExecutable> {
         let mut build = Build::new();
         let input = build.input(f32_info(&[1]));
         let output = build.call(OperationType::FLOOR, 0, &[input], f32_info(&[1]));
         let model = Model { main: build.finish(output), referenced: Vec::new(), relaxed: false };
-        let (cores, control) = (Arc::new(Cores::new(1).unwrap()), Control::default());
-        let executable =
-            CpuExecutable::compile(&model, &CompileOptions::default(), &cores, &control).unwrap();
-        let executable = Arc::new(executable);
+        let (options, control) = (CompileOptions::default(), Control::default());
+        Arc::new(CpuExecutable::compile(&model, &options, cores, &control).unwrap())
+    }
+
+    #[test]
+    fn an_execution_waits_for_a_busy_device_as_long_as_it_may() {
+        let (executable, control) = (floor(&Arc::new(Cores::new(1).unwrap())), Control::default());
         let (memory, fences) = memory_of_a_busy_device();
         // It is not to be written.
         fences.write(u64::MAX - 1).unwrap();
@@ -349,18 +352,13 @@ mod tests {
 
     #[test]
     fn an_execution_that_is_given_up_in_line_keeps_no_memory_of_its_client() {
-        let mut build = Build::new();
-        let input = build.input(f32_info(&[1]));
-        let output = build.call(OperationType::FLOOR, 0, &[input], f32_info(&[1]));
-        let model = Model { main: build.finish(output), referenced: Vec::new(), relaxed: false };
         let (cores, control) = (Arc::new(Cores::new(1).unwrap()), Control::default());
-        let executable =
-            CpuExecutable::compile(&model, &CompileOptions::default(), &cores, &control).unwrap();
+        let executable = floor(&cores);
         let mapping = Arc::new(Mapping::anonymous(8).unwrap());
         let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: smallvec![1] });
         let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
         let pools = vec![Some(Memory::Mapped(mapping.clone()))];
-        let binding = Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap();
+        let binding = executable.bind(Arguments { request, pools, reused: false }).unwrap();
         let other = cores.take_turn(&Control { client: 1, ..Control::default() }).unwrap();
         let Ok(Submission::Pending(pending)) = binding.submit(Vec::new(), &control) else {
             panic!("another has the only turn");
