@@ -18,8 +18,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Files that others have used for so long are not waited for: whoever writes to them may never come back.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// How long to wait for files that others use. Those that somebody has used for so long are not waited for: whoever writes to them may
+/// never come back.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often who waits for files looks whether the work is to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -80,10 +81,11 @@ impl CacheFiles {
             interrupt.before_waiting();
         }
         let _waiting = wait_for("cache files in use");
+        let since = Instant::now();
         let mut busy = in_use.lock();
         while let Some(used) = self.used_for(&busy) {
             interrupt.check().map_err(CacheError::Stopped)?;
-            if used >= PATIENCE {
+            if used.max(since.elapsed()) >= PATIENCE {
                 return Err(CacheError::Busy);
             }
             busy = in_use.0.freed.wait_timeout(busy, LOOK).unwrap_or_else(PoisonError::into_inner).0;

@@ -16,8 +16,11 @@ use crate::scheduler::{boottime_ns, Control, Permit, Priority, Watcher, Workers}
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a job that has to wait is out of line: hardly longer than its client would notice.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How long a job that has to wait is out of line at first, hardly longer than its client would notice, and at most: twice as long
+/// each time.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(160)];
+/// A job that has waited for so long begins, and waits with its thread: there may never be a moment in which no device is busy.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What became of a compilation.
 pub type Outcome = Result<Compiled, CompileError>;
@@ -74,6 +77,8 @@ pub(super) struct Queued {
     pub expired: bool,
     /// When it came.
     pub since: Instant,
+    /// How long it is out of line next, should it have to wait.
+    pub pause: Duration,
     pub cache: Arc<Cache>,
     pub prepare: Prepare,
     pub calls: Arc<Calls>,
@@ -84,6 +89,9 @@ pub(super) struct Queued {
 }
 
 impl Queued {
+    /// How long a new job is out of line first.
+    pub const FIRST_PAUSE: Duration = PAUSES[0];
+
     /// Puts it in line. It is dropped untold once there is no compiler any more.
     pub fn submit(self) {
         let Some(workers) = self.workers.upgrade() else { return };
@@ -105,21 +113,23 @@ impl Queued {
         done(prepared);
     }
 
-    /// Whether a device is busy with what is to be compiled, or others use the client's cache files. What is to stop waits for nothing.
+    /// Whether a device is busy with what is to be compiled, or others use the files that it is to be loaded from. What is to stop
+    /// waits for nothing. Files to save in are waited for once there is something to save, which they are not to hold up.
     fn has_to_wait(&mut self) -> bool {
         let Job { work, control, .. } = &mut self.job;
-        let (is_busy, files) = match work {
-            Work::Compile { model, files, .. } => (model.is_busy(), files.as_ref()),
-            Work::Load(files) => (false, Some(&*files)),
-        };
-        let cache = &self.cache;
-        control.check().is_ok() && (is_busy || files.is_some_and(|files| files.place.has_to_wait(cache)))
+        let may_wait = self.since.elapsed() < PATIENCE && control.check().is_ok();
+        may_wait
+            && match work {
+                Work::Compile { model, .. } => model.is_busy(),
+                Work::Load(files) => files.place.has_to_wait(&self.cache),
+            }
     }
 
     /// Puts it in line in a while, in which it has no thread.
-    fn submit_later(self) {
+    fn submit_later(mut self) {
         let Some(watcher) = self.watcher.upgrade() else { return };
-        let due = boottime_ns().saturating_add(PAUSE.as_nanos() as u64);
+        let due = boottime_ns().saturating_add(self.pause.as_nanos() as u64);
+        self.pause = (2 * self.pause).min(PAUSES[1]);
         watcher.at(due, Box::new(move || self.submit()));
     }
 }

@@ -195,6 +195,7 @@ impl Compiler {
             priority,
             expired,
             since: Instant::now(),
+            pause: Queued::FIRST_PAUSE,
             cache: self.shared.cache.clone(),
             prepare: Box::new(move |work, control| shared.prepare(work, control)),
             calls: self.calls.clone(),
@@ -315,7 +316,9 @@ impl Shared {
         drop(model); // its constants may be copies: to save takes memory of its own
         let place = match files {
             Some(files) => self.save(&executable, &options, files, control).unwrap_or_else(|why| {
-                log::warn!("a compilation is not cached: {why}");
+                // What has stopped with its client is no news.
+                let level = if control.check().is_err() { log::Level::Debug } else { log::Level::Warn };
+                log::log!(level, "a compilation is not cached: {why}");
                 None
             }),
             None => store_as.map(|place| SavePlace::Store(place.into())),
@@ -360,7 +363,8 @@ impl Shared {
             };
             made.map(save).transpose()
         });
-        if !matches!(saved, Ok(None)) {
+        let is_stopped = saved.is_err() && control.check().is_err();
+        if !matches!(saved, Ok(None)) && !is_stopped {
             self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
         }
         if let Some(origin) = saved? {

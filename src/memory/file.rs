@@ -6,7 +6,7 @@ use crate::waits::wait_for;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::stat::{fstat, SFlag};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// `f_type` of a dma-buf, of huge pages and of overlayfs, linux/magic.h.
@@ -173,6 +173,12 @@ impl Drop for Announced<'_> {
     }
 }
 
+/// Whether `fd` is ready for what is `wanted`, looked for so many milliseconds, or cannot be asked.
+fn is_signalled(fd: BorrowedFd, wanted: PollFlags, patience_ms: u8) -> bool {
+    let asked = poll(&mut [PollFd::new(fd, wanted)], PollTimeout::from(patience_ms));
+    !matches!(asked, Ok(0) | Err(Errno::EINTR))
+}
+
 impl DmaBuf {
     pub fn new(fd: BorrowedFd) -> Result<DmaBuf, MemoryError> {
         let held = HeldDescriptors::take(1)?;
@@ -180,16 +186,63 @@ impl DmaBuf {
         Ok(DmaBuf { file, _held: held })
     }
 
-    /// Whether its device is done with it, as far as an access has to wait for that; looked for so many milliseconds. By
-    /// drivers/dma-buf/dma-buf.c it can be read, or written, once the fences are signalled that the beginning of an access to
-    /// read, or to write, waits for. What cannot be asked is done: the access tells what is wrong.
+    /// Whether its devices are done with it, as far as an access has to wait for that; looked for so many milliseconds. By
+    /// drivers/dma-buf/dma-buf.c it can be read, or written, once there is no fence that the beginning of an access to read, or to
+    /// write, waits for. What cannot be asked is done: the access tells what is wrong.
     pub fn is_done(&self, access: Access, patience_ms: u8) -> bool {
         let done = if access.writes() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
-        let asked = poll(&mut [PollFd::new(self.file.as_fd(), done)], PollTimeout::from(patience_ms));
-        !matches!(asked, Ok(0) | Err(Errno::EINTR))
+        is_signalled(self.file.as_fd(), done, patience_ms)
     }
 
-    /// It may wait for the device, which nothing ends before it is done: see [`is_done`](Self::is_done).
+    /// Waits until its devices are done with what they do now, as far as an access has to wait for that: other work may follow at
+    /// once, over and over. An error of `go_on`, which is asked every so often, ends the wait.
+    pub fn wait_until_done<E>(
+        &self,
+        access: Access,
+        mut go_on: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        /// How long one look is, in milliseconds.
+        const LOOK_MS: u8 = 10;
+        /// Looks for a moment without any work, on kernels that give no fences: an access waits for those that there are then.
+        const MOST_LOOKS: usize = 10;
+        let _waiting = wait_for("a device that uses a dma-buf");
+        match self.fences(access) {
+            Some(fences) => {
+                while !is_signalled(fences.as_fd(), PollFlags::POLLIN, LOOK_MS) {
+                    go_on()?;
+                }
+            }
+            None => {
+                for _ in 0..MOST_LOOKS {
+                    if self.is_done(access, LOOK_MS) {
+                        break;
+                    }
+                    go_on()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The fences that the beginning of an access would wait for now, as a sync file. `None` from kernels that do not give them, which
+    /// are those before Linux 6.0, or where no descriptor is left.
+    fn fences(&self, access: Access) -> Option<OwnedFd> {
+        // _IOWR('b', 2, struct dma_buf_export_sync_file), which is flags, as of an access, and a descriptor; linux/dma-buf.h
+        const DMA_BUF_IOCTL_EXPORT_SYNC_FILE: libc::c_ulong = 0xc008_6202;
+        #[repr(C)]
+        struct Export {
+            flags: u32,
+            fd: i32,
+        }
+        let mut export = Export { flags: Direction::from(access) as u32, fd: -1 };
+        // SAFETY: the request reads and fills the structure that it is given, which outlives the call.
+        let done =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), DMA_BUF_IOCTL_EXPORT_SYNC_FILE as _, &mut export) };
+        // SAFETY: the kernel has made this descriptor for the caller, who alone has it.
+        (done == 0 && export.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(export.fd) })
+    }
+
+    /// It may wait for the device, which nothing ends before it is done: see [`wait_until_done`](Self::wait_until_done).
     pub fn begin(&self, direction: Direction) -> Result<Announced<'_>, MemoryError> {
         self.sync(direction as u64)?;
         Ok(Announced { dma_buf: self, direction })

@@ -13,12 +13,8 @@ use super::pages::{self, Pages};
 use super::unmapped::Unmapped;
 use super::view::copy_shared;
 use super::{blocking, served, MemoryError};
-use crate::waits::wait_for;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
-
-/// How often, in milliseconds, who waits for a device asks whether to go on: a descriptor to be woken by would have to be counted.
-const LOOK_MS: u8 = 10;
 
 /// Client memory that can be reached: pages of a file, or a hardware buffer. Let go of when dropped.
 pub struct Mapping {
@@ -157,20 +153,14 @@ impl Mapping {
         self.dma_bufs().iter().all(|dma_buf| dma_buf.is_done(access, 0))
     }
 
-    /// Waits until devices are done with it, as far as they tell. What begins an access waits for that as well, but then nothing ends
-    /// the wait: here it is an error of `go_on`, which is asked every so often.
+    /// Waits until devices are done with what they do with it now, as far as they tell. What begins an access waits for that as well, but
+    /// then nothing ends the wait: here it is an error of `go_on`, which is asked every so often.
     pub fn wait_until_idle<E>(
         &self,
         access: Access,
         mut go_on: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        for dma_buf in self.dma_bufs() {
-            let _waiting = wait_for("a device that uses a dma-buf");
-            while !dma_buf.is_done(access, LOOK_MS) {
-                go_on()?;
-            }
-        }
-        Ok(())
+        self.dma_bufs().iter().try_for_each(|dma_buf| dma_buf.wait_until_done(access, &mut go_on))
     }
 
     /// Whether it is a hardware buffer, which the CPU may use as far as its maker asked for that.

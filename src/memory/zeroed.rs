@@ -35,7 +35,8 @@ pub struct Divided {
     pages: Arc<ZeroedPages>,
     len: usize,
     used: usize,
-    /// Bytes of the pages that any part lies in, all of which they may take: see [`bytes_of_pages`].
+    /// Bytes of the pages that any part lies in, all of which they may take: see [`bytes_of_pages`]. Each page is counted with the first
+    /// part in it, as parts live and die together.
     counted: usize,
 }
 

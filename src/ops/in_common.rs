@@ -21,12 +21,31 @@ pub fn in_common(buffer: AlignedBuf, interrupt: &dyn Interrupt) -> Result<Aligne
         Ok(buffer) => return Ok(buffer),
         Err(others) => others,
     };
-    let mut is_equal = true;
-    by_parts(interrupt, buffer.len(), |part| {
-        is_equal = is_equal && other.has(part.start, &buffer[part]) == Some(true);
-        Ok::<_, OpError>(())
-    })?;
-    Ok(if is_equal { buffer.in_memory_of(&other) } else { buffer })
+    let compared = by_parts(interrupt, buffer.len(), |part| match other.has(part.start, &buffer[part]) {
+        Some(true) => Ok(()),
+        _ => Err(Unequal::Differs),
+    });
+    match compared {
+        Ok(()) => {
+            // To free its own memory may take long.
+            interrupt.before_waiting();
+            Ok(buffer.in_memory_of(&other))
+        }
+        Err(Unequal::Differs) => Ok(buffer),
+        Err(Unequal::Stopped(why)) => Err(why),
+    }
+}
+
+/// Why buffers were not found to be equal.
+enum Unequal {
+    Differs,
+    Stopped(OpError),
+}
+
+impl From<OpError> for Unequal {
+    fn from(why: OpError) -> Self {
+        Unequal::Stopped(why)
+    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,8 @@ pub fn float(isa: Isa, rows: usize, shape: Shape) -> &'static Micro<Float> {
 /// step, and fill its panels.
 #[cfg(target_arch = "x86_64")]
 fn is_row(rows: usize, shape: Shape, micro: &Micro<Float>) -> bool {
-    /// Bytes that a first cache does not hold, and that a second one does.
+    /// Bytes that a first cache does not hold, and that a second one mostly does: it was measured with one of 1 MiB, where more than that
+    /// made no difference.
     const IN_SECOND_CACHE: std::ops::RangeInclusive<usize> = 96 << 10..=768 << 10;
     let bytes =
         shape.inputs().and_then(|inputs| inputs.checked_mul(shape.columns)?.checked_mul(size_of::<f32>()));

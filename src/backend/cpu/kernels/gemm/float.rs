@@ -167,6 +167,7 @@ unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(Tiles, u
 ///
 /// # Safety
 /// As for [`run`]; all panels must have all their columns.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn row_by_row<S: Simd>(block: &Block<Float>) {
     let tiles = Tiles { first: 0, height: 1, count: block.rows };
