@@ -18,7 +18,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long to wait for files that others use. Those that somebody has used for so long are not waited for: whoever writes to them may
+/// How long to wait for files that others use. Those that somebody has used for so long are not waited for: who writes to them may
 /// never come back.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often who waits for files looks whether the work is to stop.

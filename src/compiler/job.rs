@@ -16,8 +16,8 @@ use crate::scheduler::{boottime_ns, Control, Permit, Priority, Watcher, Workers}
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a job that has to wait is out of line at first, hardly longer than its client would notice, and at most: twice as long
-/// each time.
+/// How long a job that has to wait is out of line, at least, hardly longer than its client would notice, and at most: between them, as
+/// long as it has waited already.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(160)];
 /// A job that has waited for so long begins, and waits with its thread: there may never be a moment in which no device is busy.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -77,8 +77,6 @@ pub(super) struct Queued {
     pub expired: bool,
     /// When it came.
     pub since: Instant,
-    /// How long it is out of line next, should it have to wait.
-    pub pause: Duration,
     pub cache: Arc<Cache>,
     pub prepare: Prepare,
     pub calls: Arc<Calls>,
@@ -89,10 +87,7 @@ pub(super) struct Queued {
 }
 
 impl Queued {
-    /// How long a new job is out of line first.
-    pub const FIRST_PAUSE: Duration = PAUSES[0];
-
-    /// Puts it in line. It is dropped untold once there is no compiler any more.
+    /// Puts it in line. It is dropped untold once the compiler has gone.
     pub fn submit(self) {
         let Some(workers) = self.workers.upgrade() else { return };
         workers.submit(self.job.control.client, self.priority, Box::new(move || self.begin()));
@@ -126,10 +121,10 @@ impl Queued {
     }
 
     /// Puts it in line in a while, in which it has no thread.
-    fn submit_later(mut self) {
+    fn submit_later(self) {
         let Some(watcher) = self.watcher.upgrade() else { return };
-        let due = boottime_ns().saturating_add(self.pause.as_nanos() as u64);
-        self.pause = (2 * self.pause).min(PAUSES[1]);
+        let pause = self.since.elapsed().clamp(PAUSES[0], PAUSES[1]);
+        let due = boottime_ns().saturating_add(pause.as_nanos() as u64);
         watcher.at(due, Box::new(move || self.submit()));
     }
 }

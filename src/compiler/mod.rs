@@ -195,7 +195,6 @@ impl Compiler {
             priority,
             expired,
             since: Instant::now(),
-            pause: Queued::FIRST_PAUSE,
             cache: self.shared.cache.clone(),
             prepare: Box::new(move |work, control| shared.prepare(work, control)),
             calls: self.calls.clone(),
@@ -316,7 +315,7 @@ impl Shared {
         drop(model); // its constants may be copies: to save takes memory of its own
         let place = match files {
             Some(files) => self.save(&executable, &options, files, control).unwrap_or_else(|why| {
-                // What has stopped with its client is no news.
+                // A client that has gone needs no warning.
                 let level = if control.check().is_err() { log::Level::Debug } else { log::Level::Warn };
                 log::log!(level, "a compilation is not cached: {why}");
                 None

@@ -17,7 +17,7 @@ enum Storage {
     Blocks(Box<[Block]>),
     Pages(ZeroedPages),
     Part(Part),
-    /// What others may have as well, on no account: whoever has it has as much on its own.
+    /// What others may have as well, on no account: each who has it has as much on its own.
     Common(Arc<Memory>),
 }
 

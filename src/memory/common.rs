@@ -58,7 +58,7 @@ impl Common {
 }
 
 impl Candidate {
-    /// Whether its bytes from `start` on are these; `None` once nobody has it any more.
+    /// Whether its bytes from `start` on are these; `None` once all have dropped it.
     pub fn has(&self, start: usize, bytes: &[u8]) -> Option<bool> {
         let memory = self.memory()?;
         Some(memory.bytes().get(start..start.checked_add(bytes.len())?) == Some(bytes))

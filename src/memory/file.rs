@@ -40,7 +40,7 @@ fn file_system(fd: BorrowedFd) -> Result<u32, MemoryError> {
     Ok(facts.filesystem_type().0 as u32)
 }
 
-/// Whether `fd` is of a dma-buf. Nobody is asked who could take as long as he likes.
+/// Whether `fd` is of a dma-buf. It does not ask a process that could take as long as it likes.
 pub(super) fn is_dma_buf(fd: BorrowedFd) -> bool {
     blocking::check(fd).is_ok() && file_system(fd).is_ok_and(|system| system == DMA_BUF_MAGIC)
 }
@@ -187,8 +187,8 @@ impl DmaBuf {
     }
 
     /// Whether its devices are done with it, as far as an access has to wait for that; looked for so many milliseconds. By
-    /// drivers/dma-buf/dma-buf.c it can be read, or written, once there is no fence that the beginning of an access to read, or to
-    /// write, waits for. What cannot be asked is done: the access tells what is wrong.
+    /// drivers/dma-buf/dma-buf.c it can be read, or written, once all fences are signalled that the beginning of an access to read, or
+    /// to write, waits for. What cannot be asked is done: the access tells what is wrong.
     pub fn is_done(&self, access: Access, patience_ms: u8) -> bool {
         let done = if access.writes() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
         is_signalled(self.file.as_fd(), done, patience_ms)
@@ -205,6 +205,10 @@ impl DmaBuf {
         const LOOK_MS: u8 = 10;
         /// Looks for a moment without any work, on kernels that give no fences: an access waits for those that there are then.
         const MOST_LOOKS: usize = 10;
+        // Mostly they are: a sync file need not be made for that.
+        if self.is_done(access, 0) {
+            return Ok(());
+        }
         let _waiting = wait_for("a device that uses a dma-buf");
         match self.fences(access) {
             Some(fences) => {

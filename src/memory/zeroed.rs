@@ -53,8 +53,8 @@ impl Divided {
         Some(Divided { pages: Arc::new(ZeroedPages::new(len)?), len, used: 0, counted: 0 })
     }
 
-    /// `len` bytes, which are zeroes still, behind those that were taken before, and how many bytes the pages have that nobody had a part
-    /// of. `None` where not so many are left.
+    /// `len` bytes, which are zeroes still, behind those that were taken before, and how many bytes the pages have that this is
+    /// the first part in. `None` where not so many are left.
     pub fn take(&mut self, len: usize) -> Option<(Part, usize)> {
         let start = self.used;
         let end = start.checked_add(len).filter(|&end| end <= self.len)?;

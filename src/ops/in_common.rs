@@ -58,7 +58,7 @@ mod tests {
         in_common(AlignedBuf::copy_of(bytes).unwrap(), &NeverInterrupted).unwrap()
     }
 
-    /// Two words further on, a word counts four more in a sum: four less of the one make up for one of the other.
+    /// The first word counts once in a sum, and the second three times: three more of the one make up for one less of the other.
     fn of_the_same_sum(bytes: &[u8]) -> Vec<u8> {
         let sum = |bytes: &[u8]| checksum_share(0, bytes);
         let mut other = bytes.to_vec();

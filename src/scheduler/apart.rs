@@ -30,7 +30,7 @@ struct Place {
     leaves: AtomicU64,
 }
 
-/// It has met nobody.
+/// Before it has met another.
 const NEVER: u64 = u64::MAX;
 
 /// A place that is free, and that of somebody of whom no core is known yet; otherwise it is the core's number.
@@ -105,7 +105,7 @@ impl Apart {
 }
 
 impl Place {
-    /// Notes who has it on a core, where it has met nobody yet.
+    /// Notes who has it on a core, before it meets another there.
     fn stay_on(&self, core: usize) {
         self.leaves.store(NEVER, Ordering::Relaxed);
         self.core.store(core, Ordering::Relaxed);

@@ -116,7 +116,7 @@ impl DriverBuilder {
     }
 
     /// Whether weights that are equal lie in memory once, whichever clients' models have them. How long a client's model takes to be
-    /// prepared and to execute may tell it then that another client has such a model.
+    /// prepared and to execute, and how much memory the machine has free, may tell it then that another client has such weights.
     pub fn share_weights(self, share_weights: bool) -> Self {
         DriverBuilder { share_weights, ..self }
     }

@@ -71,7 +71,7 @@ impl ServiceError {
         }
     }
 
-    /// Whether the work was given up as nobody waits for it any more.
+    /// Whether the work was given up because its client does not wait for it any more.
     pub fn is_cancelled(&self) -> bool {
         let of_caching = |error: &CachingError| {
             matches!(
