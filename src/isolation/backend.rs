@@ -40,7 +40,7 @@ impl Isolated {
         let room = waiting.clone();
         copied.when_given_back(Box::new(move || room.look_again()));
         let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
-        let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply"));
+        let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply")?);
         let shares = Shares { lent, copied, waiting, turns, submitted, replies };
         Ok(Isolated { supervisor: Supervisor::new(command)?, shares })
     }

@@ -15,7 +15,7 @@ const BYTES: usize = 16;
 fn shares() -> Shares {
     let (lent, copied) = (limits::LENT.quota(), limits::COPIED.quota());
     let (waiting, turns) = (Arc::default(), CallTurns::new(1));
-    let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply"));
+    let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply").unwrap());
     Shares { lent, copied, waiting, turns, submitted, replies }
 }
 

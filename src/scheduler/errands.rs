@@ -1,31 +1,47 @@
 //! What is done for clients on no thread that others need, because it may take as long as a client likes: to close what it
 //! gave, above all. The last close of a file is the file's to carry out: a socket may linger for hours, and what lies unread in
-//! one is closed with it. Each client has one thread at a time, which does one thing after the other.
+//! one is closed with it. Each client has one thread at a time, which does one thing after the other. Where none can be had for it,
+//! its errands wait until one can: who asked for them must not wait for a client, nor may they be lost.
 //!
 //! How much waits for a client is for the caller to limit: permits are to go with what they count.
 
 use super::thread_cache::ThreadCache;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a thread is kept for the next errand.
 const KEPT: Duration = Duration::from_secs(1);
+/// How often a thread is asked for where none can be had: nobody tells when one can.
+const RETRY: Duration = Duration::from_millis(50);
 
 type Errand = Box<dyn FnOnce() + Send>;
 
 pub struct Errands {
-    /// Of clients who have a thread at work.
+    /// Of clients who have a thread at work, or are to get one.
     waiting: Mutex<HashMap<u32, VecDeque<Errand>>>,
     threads: Arc<ThreadCache>,
+    /// To the thread that looks for threads: clients for whom none could be had. They go with the errands, which must not be dropped
+    /// undone.
+    without: Sender<(Arc<Errands>, u32)>,
 }
 
 impl Errands {
-    /// On threads of that name.
-    pub fn new(name: &'static str) -> Arc<Self> {
+    /// On threads of that name. One more is started now, which does no errand, and gets threads for clients for whom none could be had.
+    pub fn new(name: &'static str) -> std::io::Result<Arc<Self>> {
         let threads = Arc::new(ThreadCache::new(name, KEPT));
-        Arc::new(Errands { waiting: Mutex::default(), threads })
+        let (without, clients) = channel::<(Arc<Errands>, u32)>();
+        let find_threads = move || {
+            for (errands, client) in clients {
+                while errands.start(client).is_err() {
+                    std::thread::sleep(RETRY);
+                }
+            }
+        };
+        std::thread::Builder::new().name("nnhal-starter".into()).spawn(find_threads)?;
+        Ok(Arc::new(Errands { waiting: Mutex::default(), threads, without }))
     }
 
     /// Has `errand` run once all that came before of `client` are done.
@@ -37,13 +53,17 @@ impl Errands {
         if is_at_work {
             return;
         }
-        let errands = self.clone();
-        if let Err(why) = self.threads.run(move || errands.work_for(client)) {
-            log::warn!(
-                "a client's errands take the thread that asked for them, as none can be started: {why}"
-            );
-            self.work_for(client);
+        if let Err(why) = self.start(client) {
+            log::warn!("a client's errands wait for a thread, as none can be started: {why}");
+            // Whoever receives it is there as long as there are errands.
+            let _ = self.without.send((self.clone(), client));
         }
+    }
+
+    /// Has a thread work for a client.
+    fn start(self: &Arc<Self>, client: u32) -> std::io::Result<()> {
+        let errands = self.clone();
+        self.threads.run(move || errands.work_for(client))
     }
 
     fn work_for(&self, client: u32) {
@@ -78,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_its_own_errands_only_and_they_are_done_in_order() {
-        let errands = Errands::new("test");
+        let errands = Errands::new("test").unwrap();
         let ((let_go, held), (told, heard)) = (channel::<()>(), channel());
         errands.run(1, move || held.recv().unwrap());
         for i in 0..3 {
@@ -94,5 +114,29 @@ mod tests {
             assert_eq!(heard.recv_timeout(PATIENCE), Ok((1, i)));
         }
         assert!(heard.recv_timeout(PATIENCE).is_err(), "all of them are dropped");
+    }
+
+    #[test]
+    fn who_asks_does_no_errand_and_none_is_lost_where_no_thread_can_be_had() {
+        let errands = Errands::new("test").unwrap();
+        let ((let_go, held), (told, heard)) = (channel::<()>(), channel());
+        errands.threads.refuse(true);
+        // Nobody lets it go until all are asked for.
+        errands.run(1, move || held.recv_timeout(PATIENCE).unwrap());
+        for (client, i) in [(1, 0), (2, 0), (1, 1)] {
+            let told = told.clone();
+            errands.run(client, move || told.send((client, i)).unwrap());
+        }
+        drop(told);
+        let waiting = || errands.lock().values().map(VecDeque::len).sum::<usize>();
+        std::thread::sleep(2 * RETRY);
+        assert_eq!((heard.try_recv().ok(), waiting()), (None, 4));
+        errands.threads.refuse(false);
+        // They are done though nobody asks for another.
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok((2, 0)));
+        assert!(heard.try_recv().is_err(), "the first client's wait for each other");
+        let_go.send(()).unwrap();
+        drop(errands);
+        assert_eq!(heard.iter().collect::<Vec<_>>(), [(1, 0), (1, 1)]);
     }
 }

@@ -15,6 +15,9 @@ pub struct ThreadCache {
     kept: Duration,
     /// Threads without a task, the one that waits since last at the end.
     idle: Mutex<Idle>,
+    /// Whether no thread can be started.
+    #[cfg(test)]
+    refuses: std::sync::atomic::AtomicBool,
 }
 
 /// A thread that waits for its holder's task. Dropped without a task, the thread waits for others' tasks again.
@@ -47,7 +50,19 @@ struct Idle {
 
 impl ThreadCache {
     pub fn new(name: &'static str, kept: Duration) -> Self {
-        ThreadCache { name, kept, idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }) }
+        ThreadCache {
+            name,
+            kept,
+            idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }),
+            #[cfg(test)]
+            refuses: Default::default(),
+        }
+    }
+
+    /// Has no thread started from now on, as if the process could have no more, or has them started again.
+    #[cfg(test)]
+    pub fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Sets a thread aside for one task, which can then not fail for want of a thread.
@@ -68,6 +83,10 @@ impl ThreadCache {
 
     /// Starts a thread that waits for its first task. It keeps the cache from nothing: an idle one ends with it.
     fn start(self: &Arc<Self>) -> std::io::Result<Sender<Task>> {
+        #[cfg(test)]
+        if self.refuses.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
         let (sender, tasks) = channel::<Task>();
         let cache = Arc::downgrade(self);
         let work = move || {

@@ -105,7 +105,7 @@ impl Watcher {
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let (waits, stop, closing) =
-            (Mutex::default(), AtomicBool::new(false), Errands::new("nnhal-closing"));
+            (Mutex::default(), AtomicBool::new(false), Errands::new("nnhal-closing")?);
         let shared = Arc::new(Shared { epoll, wake, waits, stop, closing });
         let watcher = Watcher { shared: shared.clone() };
         let watch = move || {
