@@ -138,4 +138,25 @@ mod tests {
         drop(Announcement::new((&quotas, &notifiers()), 7, &callback, Arc::default()).unwrap());
         assert_eq!(calls.recv_timeout(PATIENCE), Ok(ErrorStatus::GENERAL_FAILURE));
     }
+
+    #[test]
+    fn where_no_thread_can_be_had_the_call_is_refused_and_who_is_owed_is_told() {
+        const CLIENT: u32 = 7;
+        let (quotas, notifiers) = (Quotas::new(), notifiers());
+        let (callback, calls, let_go) = slow();
+        drop(let_go);
+        let announce = || Announcement::new((&quotas, &notifiers), CLIENT, &callback, Arc::default());
+        let most = || std::iter::from_fn(|| quotas.callback(CLIENT).ok()).collect::<Vec<_>>().len();
+        let owed = announce().unwrap();
+        let free = most();
+        notifiers.refuse(true);
+        for _ in 0..2 {
+            let refused = announce().err().expect("there is no thread for it");
+            assert!(matches!(refused, ServiceError::Exhausted(_)), "{refused}");
+        }
+        assert_eq!(most(), free, "what is refused has no place");
+        owed.tell(Err(ErrorStatus::INVALID_ARGUMENT));
+        assert_eq!(calls.recv_timeout(PATIENCE), Ok(ErrorStatus::INVALID_ARGUMENT));
+        assert!(calls.try_recv().is_err(), "who was refused was told by the call");
+    }
 }
