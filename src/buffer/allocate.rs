@@ -5,7 +5,8 @@ use crate::aidl;
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::collections::HashSet;
 
-/// Roles of one buffer: far beyond any use, and a bound on what a buffer costs besides its bytes.
+/// Roles of one buffer, and prepared models that they are of: far beyond any use, and a bound on what a buffer costs besides its
+/// bytes.
 const MAX_ROLES: usize = 4096;
 
 /// What allocation must know of a prepared model.
@@ -26,8 +27,16 @@ pub struct Plan {
     pub roles: Vec<Role>,
 }
 
+/// Checks how many prepared models and roles a client lists, before anything is listed of them.
+pub fn check_counts(models: usize, inputs: usize, outputs: usize) -> Result<(), BufferError> {
+    if models > MAX_ROLES || inputs.saturating_add(outputs) > MAX_ROLES {
+        return failed(format!("a device buffer of more than {MAX_ROLES} roles or prepared models"));
+    }
+    Ok(())
+}
+
 /// Checks a wish for a buffer of dimensions `dims` for roles in `models`, which are as the client listed them: the same
-/// one may appear twice.
+/// one may appear twice. [How many](check_counts) there are was checked before.
 pub fn plan(
     dims: &[i32],
     models: &[RoleModel],
@@ -36,9 +45,6 @@ pub fn plan(
 ) -> Result<Plan, BufferError> {
     if inputs.is_empty() && outputs.is_empty() {
         return invalid("a device buffer without any role");
-    }
-    if inputs.len().saturating_add(outputs.len()) > MAX_ROLES {
-        return failed(format!("a device buffer of more than {MAX_ROLES} roles"));
     }
     let mut seen = HashSet::new();
     let mut operand: Option<TensorInfo> = None;

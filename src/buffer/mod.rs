@@ -13,7 +13,7 @@ mod tests;
 mod tracker;
 mod uses;
 
-pub use allocate::{plan, Plan, RoleModel};
+pub use allocate::{check_counts, plan, Plan, RoleModel};
 pub use device_buffer::DeviceBuffer;
 pub use tracker::{BufferHandle, BufferTracker};
 pub use uses::{Claims, Uses};

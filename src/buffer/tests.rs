@@ -124,8 +124,10 @@ fn allocation_checks_roles() {
     // As many dimensions as the client likes are neither copied nor printed.
     let refused = plan(&[1; MOST_DIMS + 1], &[model], &[role(0, 0)], &none).unwrap_err();
     assert!(matches!(&refused, BufferError::Invalid(why) if why.len() < 100), "{refused}");
-    let many = vec![role(0, 0); 5000];
-    assert!(is_failed(plan(&[], &[model], &many, &none)));
+    for (models, inputs, outputs) in [(5000, 1, 0), (1, 5000, 0), (1, 2500, 2500), (1, 1, usize::MAX)] {
+        assert!(is_failed(check_counts(models, inputs, outputs)), "{models}, {inputs} and {outputs}");
+    }
+    assert!(check_counts(4096, 4095, 1).is_ok());
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) fn allocate(
     inputs: &[BufferRole],
     outputs: &[BufferRole],
 ) -> Result<DeviceBuffer, ServiceError> {
+    buffer::check_counts(models.len(), inputs.len(), outputs.len())?;
     let models = models.iter().enumerate().map(|(i, model)| {
         let model = model.preparedModel.as_ref();
         let model = model.ok_or_else(|| ServiceError::argument(format!("prepared model {i} is null")))?;

@@ -87,11 +87,18 @@ pub(super) fn priority(priority: aidl::Priority) -> Result<Priority, ServiceErro
     }
 }
 
+/// Hints of one call: far more than any extension has. They are looked through before the call has a turn or a place, and nobody
+/// counts what that takes.
+const MAX_HINTS: usize = 1024;
+
 /// Checks hints: each token once, extensions properly named. What a hint says is not looked at here.
 pub(super) fn hints(
     hints: &[aidl::TokenValuePair],
     extensions: &[aidl::ExtensionNameAndPrefix],
 ) -> Result<(), ServiceError> {
+    if hints.len() > MAX_HINTS {
+        return Err(ServiceError::Failed(format!("more than {MAX_HINTS} hints")));
+    }
     check_extension_names(extensions)?;
     let mut seen = HashSet::new();
     match hints.iter().find(|hint| !seen.insert(hint.token)) {
@@ -137,6 +144,9 @@ mod tests {
         let hint = |token| aidl::TokenValuePair { token, value: vec![] };
         assert!(hints(&[hint(1), hint(0x7fff_0001)], &[]).is_ok());
         assert_eq!(status(hints(&[hint(1), hint(2), hint(1)], &[])), ErrorStatus::INVALID_ARGUMENT);
+        let many: Vec<_> = (0..=MAX_HINTS as i32).map(hint).collect();
+        assert!(hints(&many[1..], &[]).is_ok());
+        assert_eq!(status(hints(&many, &[])), ErrorStatus::GENERAL_FAILURE);
         let extension = aidl::ExtensionNameAndPrefix { name: "NoPeriod".into(), prefix: 1 };
         assert_eq!(status(hints(&[], &[extension])), ErrorStatus::INVALID_ARGUMENT);
     }

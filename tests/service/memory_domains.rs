@@ -35,6 +35,17 @@ fn allocation_refuses_bad_models_and_roles() {
     }
 }
 
+/// The message is read before anything is counted: what it lists must not be listed once more.
+#[test]
+fn allocation_refuses_too_many_models_and_roles_before_it_looks_at_them() {
+    let device = Device::new();
+    let many: Vec<_> = (0..5000).map(|_| IPreparedModelParcel { preparedModel: None }).collect();
+    let (one, roles) = (roles(&[0]), roles(&[0; 5000]));
+    assert_eq!(status(&device.try_allocate(&[], &many, &one, &[])), FAILURE);
+    assert_eq!(status(&device.try_allocate(&[], &many[..1], &roles, &[])), FAILURE);
+    assert_eq!(status(&device.try_allocate(&[], &many[..1], &[], &roles)), FAILURE);
+}
+
 #[test]
 fn allocation_refuses_operands_that_differ() {
     let device = Device::new();
