@@ -7,7 +7,7 @@ use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
 use crate::memory::{bytes_for_clients, give_back_after, give_back_soon, Budget};
-use crate::scheduler::{marks, time_slices};
+use crate::scheduler::{limits, marks, time_slices};
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
@@ -312,7 +312,7 @@ fn backend_of<B: Backend + 'static>(
         confine::<B>(flags, Processes::None);
         // The other half is the service's.
         let memory = flags.memory.map_or_else(bytes_for_clients, |mib| mib << 20);
-        let budget = Budget::new(memory / 2);
+        let budget = Budget::new(memory / 2).with_large(limits::LARGE_BUFFERS.quota());
         let budget = if flags.share_weights { budget.with_common() } else { budget };
         give_back_after(&budget)?;
         match isolation::serve(backend, budget)? {}

@@ -1,6 +1,6 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
-use super::budget::Counted;
+use super::budget::CountedBuffer;
 use super::common::{Candidate, Common, Memory};
 use super::zeroed::{bytes_of_pages, Divided, Part, ZeroedPages, WORTHWHILE};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct AlignedBuf {
     storage: Storage,
     len: usize,
-    _counted: Option<Counted>,
+    _counted: Option<CountedBuffer>,
 }
 
 enum Storage {
@@ -38,7 +38,7 @@ impl AlignedBuf {
             WORTHWHILE.. => bytes_of_pages(len)?,
             _ => len.checked_next_multiple_of(size_of::<Block>())?,
         };
-        let counted = if bytes > 0 { Some(Counted::take(bytes)?) } else { None };
+        let counted = if bytes > 0 { Some(CountedBuffer::take(bytes)?) } else { None };
         Some(AlignedBuf { _counted: counted, ..Self::uncounted(len)? })
     }
 
@@ -58,7 +58,7 @@ impl AlignedBuf {
         let Some((part, bytes)) = pages.take(len.checked_next_multiple_of(size_of::<Block>())?) else {
             return Self::zeroed(len);
         };
-        let counted = if bytes > 0 { Some(Counted::take(bytes)?) } else { None };
+        let counted = if bytes > 0 { Some(CountedBuffer::take(bytes)?) } else { None };
         Some(AlignedBuf { storage: Storage::Part(part), len, _counted: counted })
     }
 
@@ -142,12 +142,17 @@ mod tests {
 
     #[test]
     fn all_pages_that_a_buffer_takes_are_counted() {
-        let budget = crate::memory::Budget::new(1 << 30);
+        let mappings = crate::quota::Quota::new(4, 2);
+        let budget = crate::memory::Budget::new(1 << 30).with_large(mappings.clone());
         let _account = budget.on_account_of(1);
+        let small = AlignedBuf::zeroed(WORTHWHILE - 64).unwrap();
+        assert_eq!(mappings.held(), 0);
+        drop(small);
         for len in [WORTHWHILE + 1, 1 << 20, (1 << 20) + 1, (2 << 20) - 1, (2 << 20) + 1, 3 << 20] {
             let buf = AlignedBuf::zeroed(len).unwrap();
             let Storage::Pages(pages) = &buf.storage else { panic!("{len} bytes are worth pages") };
             assert_eq!(budget.private().held(), pages.bytes().len() as u64, "{len}");
+            assert_eq!(mappings.held(), 1);
         }
         let mut divided = Divided::new(3 << 20).unwrap();
         let held = [64, 1 << 20, 1 << 20, 64].map(|len| {

@@ -8,6 +8,7 @@
 use super::common::Common;
 use super::idle::{Idle, Keeper};
 use super::machine::machine_bytes;
+use super::zeroed::WORTHWHILE;
 use super::MemoryError;
 use crate::quota::{Exhausted, Permit, Quota};
 use std::cell::{Cell, RefCell};
@@ -41,6 +42,8 @@ struct Quotas {
     descriptors: Option<Arc<Quota>>,
     /// Bytes of their own memory that clients have mapped here; `None` where they are not counted.
     mapped: Option<Arc<Quota>>,
+    /// Large private buffers, as each is a mapping, of which a process may have so many; `None` where they are not counted.
+    large: Option<Arc<Quota>>,
     /// What is kept of the private memory though nobody uses it.
     idle: Arc<Idle>,
     /// Where equal buffers of several models lie once; `None` where each model has its own.
@@ -52,8 +55,8 @@ impl Budget {
     pub fn new(bytes: u64) -> Self {
         let private = Quota::with_floor(bytes, bytes / PART_OF_CLIENT, FLOOR);
         let readers = Quota::new(READERS, READERS_OF_CLIENT);
-        let idle = Arc::default();
-        Budget(Arc::new(Quotas { private, readers, descriptors: None, mapped: None, idle, common: None }))
+        let (idle, descriptors, mapped, large) = (Arc::default(), None, None, None);
+        Budget(Arc::new(Quotas { private, readers, descriptors, mapped, large, idle, common: None }))
     }
 
     /// The same, in which descriptors that memory holds while it is mapped are counted as well.
@@ -64,6 +67,11 @@ impl Budget {
     /// The same, in which bytes of clients' memory are counted as well while they are mapped.
     pub fn with_mapped(self, mapped: Arc<Quota>) -> Self {
         Budget(Arc::new(Quotas { mapped: Some(mapped), ..(*self.0).clone() }))
+    }
+
+    /// The same, in which the number of large private buffers is counted as well.
+    pub fn with_large(self, large: Arc<Quota>) -> Self {
+        Budget(Arc::new(Quotas { large: Some(large), ..(*self.0).clone() }))
     }
 
     /// The same, in which weights and constants of several models, of whichever clients, lie in memory once where they are equal.
@@ -206,6 +214,25 @@ impl Counted {
     }
 }
 
+/// The bytes of one private buffer, and if it is large its place among those, given back when dropped.
+#[derive(Debug)]
+pub(super) struct CountedBuffer {
+    _bytes: Counted,
+    _large: Option<Permit>,
+}
+
+impl CountedBuffer {
+    /// As [`Counted::take`]; `None` also where the thread's client has as many large buffers as it may.
+    pub fn take(bytes: usize) -> Option<Self> {
+        let place = || {
+            let Account { client, budget } = Account::of_thread();
+            budget.0.large.as_ref().map(|quota| quota.take(client, 1)).transpose().ok()
+        };
+        let large = if bytes < WORTHWHILE { None } else { unless_refused(bytes, place)? };
+        Some(CountedBuffer { _bytes: Counted::take(bytes)?, _large: large })
+    }
+}
+
 /// What `take` gives, once more without what is kept unused for the thread's client, if it has to be.
 fn unless_refused<T>(bytes: usize, mut take: impl FnMut() -> Option<T>) -> Option<T> {
     let taken = take().or_else(|| {
@@ -292,6 +319,26 @@ mod tests {
             let _held = HeldDescriptors::take(1).unwrap();
             assert_eq!((quota.held_by(1), quota.held_by(2)), (3, 1));
         }
+        drop(held);
+        assert_eq!(quota.held(), 0);
+    }
+
+    #[test]
+    fn large_buffers_are_counted_by_their_number_too() {
+        let quota = Quota::new(8, 4);
+        let budget = Budget::new(1 << 30).with_large(quota.clone());
+        let _account = budget.on_account_of(1);
+        let mut held: Vec<_> = (0..4).map(|_| CountedBuffer::take(WORTHWHILE).unwrap()).collect();
+        assert!(CountedBuffer::take(WORTHWHILE).is_none());
+        let bytes = budget.private().held();
+        assert_eq!(bytes, 4 * WORTHWHILE as u64, "nothing is counted of what was refused");
+        assert!(CountedBuffer::take(WORTHWHILE - 1).is_some(), "it is no mapping of its own");
+        {
+            let _other = on_account_of(2);
+            assert!(CountedBuffer::take(WORTHWHILE).is_some());
+        }
+        held.pop();
+        assert!(CountedBuffer::take(WORTHWHILE).is_some());
         drop(held);
         assert_eq!(quota.held(), 0);
     }

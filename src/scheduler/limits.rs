@@ -64,8 +64,13 @@ pub const EXECUTIONS: Limit = Limit { parts: 2, ..Limit::new("executions wait or
 /// Each holds a binder thread, too, until the model is checked: one that is large is checked by turns.
 pub const CHECKS: Limit = Limit { parts: 2, ..Limit::new("models are being checked", Total::Count(64), 2) };
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
-/// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.
-pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(48_000), 256);
+/// With large private buffers and device buffers three quarters of what the kernel allows a process: stacks of threads, models from
+/// files and executions in passing are mappings, too, and without any left the guard could put nothing in place of memory that
+/// vanishes. A burst may keep 64.
+pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(24_000), 256);
+/// Those from 128 KiB on, each of which is a mapping of its own. One may have half of all, as it may have half of all private memory.
+pub const LARGE_BUFFERS: Limit =
+    Limit { parts: 2, ..Limit::new("large private buffers are held", Total::Count(16_384), 256) };
 /// Addresses and page tables are everybody's, and a client's file may have holes, which cost it nothing. One may have half of all, as
 /// weights of some GiB may be mapped by several models and executions at once.
 pub const MAPPED_BYTES: Limit =
@@ -107,13 +112,14 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 18] = [
+pub const LIMITS: [Limit; 19] = [
     CALLBACKS,
     EXECUTIONS,
     CHECKS,
     JOBS,
     MODELS,
     MAPPINGS,
+    LARGE_BUFFERS,
     MAPPED_BYTES,
     DESCRIPTORS,
     CACHE_FILES,
@@ -155,6 +161,13 @@ mod tests {
         let start = text.find(&rows[0]).unwrap_or_else(|| panic!("{path} needs the row {}", rows[0]));
         let table: Vec<&str> = text[start..].lines().take_while(|line| line.starts_with('|')).collect();
         assert_eq!(table, rows, "{path} has other limits than the code");
+    }
+
+    #[test]
+    fn mappings_leave_a_quarter_of_what_a_process_may_have() {
+        const MAX_MAP_COUNT: u64 = 65_530; // as Linux has it unless told otherwise
+        let device_buffers = 8192;
+        assert!(MAPPINGS.total() + LARGE_BUFFERS.total() + device_buffers <= MAX_MAP_COUNT / 4 * 3);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub struct Quotas {
     checks: Shared,
     models: Shared,
     mappings: Shared,
+    large_buffers: Shared,
     mapped_bytes: Shared,
     descriptors: Shared,
     cache_files: Shared,
@@ -48,6 +49,7 @@ impl Quotas {
             checks: of(limits::CHECKS),
             models: of(limits::MODELS),
             mappings: of(limits::MAPPINGS),
+            large_buffers: of(limits::LARGE_BUFFERS),
             mapped_bytes: of(limits::MAPPED_BYTES),
             descriptors: of(limits::DESCRIPTORS),
             cache_files: of(limits::CACHE_FILES),
@@ -57,13 +59,14 @@ impl Quotas {
     }
 
     /// All of them, by what they count.
-    pub fn all(&self) -> [(&'static str, Arc<Quota>); 10] {
+    pub fn all(&self) -> [(&'static str, Arc<Quota>); 11] {
         let Quotas {
             callbacks,
             executions,
             checks,
             models,
             mappings,
+            large_buffers,
             mapped_bytes,
             descriptors,
             cache_files,
@@ -76,6 +79,7 @@ impl Quotas {
             checks,
             models,
             mappings,
+            large_buffers,
             mapped_bytes,
             descriptors,
             cache_files,
@@ -128,6 +132,11 @@ impl Quotas {
     /// What counts bytes of clients' memory while they are mapped, for who maps it.
     pub fn of_mapped_bytes(&self) -> Arc<Quota> {
         self.mapped_bytes.quota.clone()
+    }
+
+    /// What counts large private buffers, for who takes them.
+    pub fn of_large_buffers(&self) -> Arc<Quota> {
+        self.large_buffers.quota.clone()
     }
 
     /// What counts descriptors, for who counts some that memory has.

@@ -144,6 +144,7 @@ impl DriverBuilder {
         let bytes = if backend_process { memory / 2 } else { memory };
         let (descriptors, mapped) = (quotas.of_descriptors(), quotas.of_mapped_bytes());
         let budget = Budget::new(bytes).with_descriptors(descriptors).with_mapped(mapped);
+        let budget = budget.with_large(quotas.of_large_buffers());
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
             device_waits: Core::device_waits(info.depth),
