@@ -23,8 +23,10 @@ const MAX_WIDENED: usize = 1 << 30;
 
 /// Runs all passes.
 pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
-    resolve_and_fold(graph, control)?;
     let mut pace = Pace::of(control);
+    // Before as well: what nobody uses may take long to compute, and leaves less of the limit to the rest.
+    drop_dead(graph, &mut pace)?;
+    resolve_and_fold(graph, control)?;
     drop_dead(graph, &mut pace)?;
     near::bring(graph, &mut pace)?;
     Ok(())
@@ -204,8 +206,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn results_computed_ahead_have_a_limit_together() {
+    /// Four operations, each of which gives a little less than half of what is allowed.
+    fn fills() -> Graph {
         let constant = |ty, dims: &[u32], values: &[i32]| {
             let bytes = AlignedBuf::copy_of(bytemuck::cast_slice(values)).unwrap();
             let info = TensorInfo::new(ty, dims);
@@ -215,7 +217,6 @@ mod tests {
                 constant: Some(Constant::Private(Arc::new(bytes))),
             }
         };
-        // Each gives a little less than half of what is allowed.
         let count = (MAX_FOLDED / 2 / 4) as i32 - 1;
         let mut values = vec![
             constant(OperandType::TENSOR_INT32, &[1], &[count]),
@@ -237,13 +238,30 @@ mod tests {
             index: 0,
         };
         let nodes = outputs.iter().map(node).collect();
-        let mut graph = Graph { values, nodes, inputs: vec![], outputs, inferred: None };
+        Graph { values, nodes, inputs: vec![], outputs, inferred: None }
+    }
+
+    /// By operation of [`fills`]: whether its result is there.
+    fn folded(graph: &Graph) -> Vec<bool> {
+        graph.values[2..].iter().map(|value| value.constant.is_some()).collect()
+    }
+
+    #[test]
+    fn results_computed_ahead_have_a_limit_together() {
+        let mut graph = fills();
         let counting = Arc::new(Counting(AtomicUsize::new(0)));
         let control = Control { turn: Some(counting.clone()), ..Control::default() };
         optimise(&mut graph, &control).unwrap();
         assert!(counting.0.load(Ordering::Relaxed) >= 4, "others wait until all nodes are folded");
-        let folded: Vec<bool> = graph.values[2..].iter().map(|value| value.constant.is_some()).collect();
-        assert_eq!((folded, graph.nodes.len()), (vec![true, true, false, false], 2));
+        assert_eq!((folded(&graph), graph.nodes.len()), (vec![true, true, false, false], 2));
+    }
+
+    #[test]
+    fn what_nobody_uses_is_not_computed() {
+        let mut graph = fills();
+        graph.outputs.drain(..2);
+        optimise(&mut graph, &Control::default()).unwrap();
+        assert_eq!((folded(&graph), graph.nodes.len()), (vec![false, false, true, true], 0));
     }
 
     #[test]
