@@ -1,9 +1,9 @@
-//! Compilations: from a checked model to an executable, on a few threads of their own.
+//! Compilations: from a checked model to an executable, on threads of their own.
 //!
 //! What a client compiles while it has it already is the same model. What it gives cache files for is saved in these at once, and
 //! the rest in the driver's own store once it was used. Just in time, compiling is left to the first execution, and saving waits for that.
 //!
-//! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: the caller
+//! Jobs are bounded, in all and per client, and none stands behind another client's. Nothing here knows of binder: the caller
 //! says in a closure what to do with the outcome.
 
 mod caching;
@@ -47,7 +47,7 @@ const WHILE_STORE_SAVES: Duration = Duration::from_millis(50);
 /// How much is compiled at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Threads that compile; at least two, as one is kept from any single client.
+    /// Threads that stay. A client's first job begins at once; a further one while fewer than these are at work in all.
     pub threads: usize,
     /// Jobs waiting or compiling.
     pub jobs: Limit,

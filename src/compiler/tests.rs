@@ -148,8 +148,7 @@ fn jobs_are_limited_and_every_outcome_is_told() {
 
 #[test]
 fn what_waits_for_a_busy_device_has_no_thread_and_can_be_cancelled() {
-    // One of which is kept from the client.
-    let bench = Bench::new(Limits { threads: 2, jobs: jobs(8, 1) });
+    let bench = Bench::new(Limits { threads: 1, jobs: jobs(8, 1) });
     let (memory, fences) = memory_of_a_busy_device();
     let of_a_device = ClientSlice::whole(Arc::new(memory));
     let busy = || {
@@ -174,8 +173,7 @@ fn what_waits_for_a_busy_device_has_no_thread_and_can_be_cancelled() {
 
 #[test]
 fn what_waits_for_cache_files_has_no_thread_and_can_be_cancelled() {
-    // One of which is kept from the client.
-    let bench = Bench::new(Limits { threads: 2, jobs: jobs(8, 1) });
+    let bench = Bench::new(Limits { threads: 1, jobs: jobs(8, 1) });
     let gives_up = Control::default();
     let load = |files: ClientFiles, control: &Control| {
         let held = files.place.hold(&bench.compiler.shared.cache);

@@ -2,7 +2,7 @@
 //!
 //! - `control`: the terms of one compilation or run: deadline, cancellation, priority; `stop`: a flag that wakes
 //! - `demand`: how urgent work is, and how much waits
-//! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
+//! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for tasks, one for each client at the least
 //! - `apart`: keeps those who compute on different cores
 //! - `call_turns`: turns for what is done on a call's own thread before
 //! - `computing`: by which turn a thread computes

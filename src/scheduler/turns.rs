@@ -1,7 +1,7 @@
 //! Turns at computing: as many as there are cores at once, in equal shares of time among clients, and by priority
 //! within each client. Work that computes holds a turn; at the next yield point it passes the turn on if another is due.
 //!
-//! The one fair queue of the driver: cores, places in a device's queue and compiling threads are shared out by it.
+//! The one fair queue of the driver: cores and places in a device's queue are shared out by it.
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError};
 /// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
 const SLICE_NS: i64 = 200_000;
 /// Waiting for so many nanoseconds raises a priority by one level, so that none starves.
-const AGING_NS: i64 = 1_000_000_000;
+pub(super) const AGING_NS: i64 = 1_000_000_000;
 const PRIORITIES: usize = Priority::High as usize + 1;
 
 /// Turns at the cores of one machine.
@@ -151,15 +151,11 @@ impl Seat {
 impl Turns {
     /// Turns at `cores` cores, all of which a client may have that is alone.
     pub fn new(cores: usize) -> Arc<Self> {
-        Turns::with_limit(cores, usize::MAX)
+        Turns::named("a turn", cores, usize::MAX)
     }
 
-    /// Turns at `cores` cores, of which a client never has more than `most_of_one`: for work that does not yield.
-    pub fn with_limit(cores: usize, most_of_one: usize) -> Arc<Self> {
-        Turns::named("a turn", cores, most_of_one)
-    }
-
-    /// The same; whoever waits for one waits for `what`.
+    /// Turns at `cores` cores, of which a client never has more than `most_of_one`: for work that seldom yields. Whoever waits for
+    /// one waits for `what`.
     pub fn named(what: &'static str, cores: usize, most_of_one: usize) -> Arc<Self> {
         Arc::new(Turns {
             what,
@@ -213,19 +209,6 @@ impl Turns {
         }
         self.line_up(&mut state, Waiting { seat: seat.clone(), call }, now, End::Back);
         None
-    }
-
-    /// Drops what waits to be started, so that it never is. Must not be called while anybody waits by [`take`](Self::take).
-    pub fn clear(&self) {
-        let mut dropped = Vec::new();
-        let mut state = self.lock();
-        for client in state.values_mut() {
-            dropped.extend(client.waiting.iter_mut().flat_map(std::mem::take).map(|(_, waiting)| waiting));
-        }
-        self.waiting.fetch_sub(dropped.len(), Ordering::Relaxed);
-        state.retain(|_, client| client.computing > 0);
-        drop(state);
-        drop(dropped); // a task's end may do anything: not under the lock
     }
 
     /// Tells who was granted a turn; one who cannot begin leaves it to the next.

@@ -410,7 +410,7 @@ fn computing_raises_no_priority() {
 
 #[test]
 fn a_client_never_has_more_than_its_limit() {
-    let (turns, (say, heard)) = (Turns::with_limit(2, 1), channel());
+    let (turns, (say, heard)) = (Turns::named("a turn", 2, 1), channel());
     let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
     line_up(&turns, 1, Priority::High, &say, "beyond the limit");
     let other = turns.take(2, Priority::Low, &Control::default()).unwrap();

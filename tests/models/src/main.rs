@@ -49,7 +49,6 @@ const MODELS: &[(&str, fn())] = &[
         "turns::what_leaves_never_starts_and_what_began_is_left_alone",
         turns::what_leaves_never_starts_and_what_began_is_left_alone,
     ),
-    ("turns::what_is_cleared_never_starts", turns::what_is_cleared_never_starts),
     (
         "on_demand::it_is_made_once_and_all_who_wait_have_it",
         on_demand::it_is_made_once_and_all_who_wait_have_it,

@@ -68,7 +68,8 @@ pub fn nobody_computes_beside_another() {
 /// With two cores, and one turn for each client, a client never has two.
 pub fn no_client_has_more_than_its_limit() {
     explore(4, || {
-        let (turns, of_one, of_all) = (Turns::with_limit(2, 1), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (turns, of_one, of_all) =
+            (Turns::named("a turn", 2, 1), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let compute = |client| {
             let (turns, of_one, of_all) = (turns.clone(), of_one.clone(), of_all.clone());
             move || {
@@ -244,35 +245,5 @@ pub fn what_leaves_never_starts_and_what_began_is_left_alone() {
         in_line.leave();
         assert!(started.load(Ordering::Relaxed) <= 1);
         assert_eq!((Arc::strong_count(&held), slots.load()), (1, Load::default()));
-    });
-}
-
-/// A line that is cleared while a place becomes free: each in it is started or dropped, once, and nothing is left.
-pub fn what_is_cleared_never_starts() {
-    struct Dropped(Arc<AtomicUsize>);
-    impl Drop for Dropped {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    explore(4, || {
-        let (slots, started) = (Turns::new(1), Arc::new(AtomicUsize::new(0)));
-        let occupied = occupied(&slots);
-        let dropped = Arc::new(AtomicUsize::new(0));
-        for client in [2, 3] {
-            let (start, held) = (counting(&started, Err), Dropped(dropped.clone()));
-            let start = move |turn| {
-                std::mem::forget(held);
-                start(turn)
-            };
-            slots.when_due(client, Priority::Medium, Box::new(start));
-        }
-        let device = thread::spawn(move || drop(occupied));
-        slots.clear();
-        let (waiting, begun) = (slots.load().waiting, started.load(Ordering::Relaxed));
-        device.join().expect("no panic");
-        let (started, dropped) = (started.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
-        assert_eq!((waiting, started + dropped, slots.load()), (0, 2, Load::default()));
-        assert!(started <= begun + 1, "only who was called already may start after it");
     });
 }
