@@ -12,14 +12,14 @@ use crate::model::CountedModel;
 use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls::Calls;
-use crate::scheduler::{boottime_ns, Control, Permit, Priority, Watcher, Workers};
-use std::sync::{Arc, Weak};
+use crate::scheduler::{boottime_ns, Control, Permit, Priority, Wake, Wakes, Watcher, Workers};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a job that has to wait is out of line, at least, hardly longer than its client would notice, and at most: between them, as
-/// long as it has waited already.
+/// long as it has been already.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(160)];
-/// A job that has waited for so long begins, and waits with its thread: there may never be a moment in which no device is busy.
+/// A job that has been out of line for so long begins, and waits with its thread: there may never be a moment in which no device is busy.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What became of a compilation.
@@ -66,6 +66,9 @@ pub struct ClientFiles {
     pub permit: Permit,
 }
 
+/// A job out of line, until somebody puts it in line again, and what has that done should the job be to stop.
+type Out = Mutex<Option<(Queued, [Wakes; 2])>>;
+
 /// What a thread that compiles does.
 type Prepare = Box<dyn FnOnce(Work, &Control) -> Outcome + Send>;
 
@@ -77,6 +80,8 @@ pub(super) struct Queued {
     pub expired: bool,
     /// When it came.
     pub since: Instant,
+    /// For how long it was out of line.
+    pub out: Duration,
     pub cache: Arc<Cache>,
     pub prepare: Prepare,
     pub calls: Arc<Calls>,
@@ -112,7 +117,7 @@ impl Queued {
     /// waits for nothing. Files to save in are waited for once there is something to save, which they are not to hold up.
     fn has_to_wait(&mut self) -> bool {
         let Job { work, control, .. } = &mut self.job;
-        let may_wait = self.since.elapsed() < PATIENCE && control.check().is_ok();
+        let may_wait = self.out < PATIENCE && control.check().is_ok();
         may_wait
             && match work {
                 Work::Compile { model, .. } => model.is_busy(),
@@ -120,11 +125,30 @@ impl Queued {
             }
     }
 
-    /// Puts it in line in a while, in which it has no thread.
-    fn submit_later(self) {
+    /// Puts it in line in a while, in which it has no thread, or at once should it be to stop.
+    fn submit_later(mut self) {
         let Some(watcher) = self.watcher.upgrade() else { return };
-        let pause = self.since.elapsed().clamp(PAUSES[0], PAUSES[1]);
+        let (control, pause) = (self.job.control.clone(), self.out.clamp(PAUSES[0], PAUSES[1]));
+        self.out += pause;
         let due = boottime_ns().saturating_add(pause.as_nanos() as u64);
-        watcher.at(due, Box::new(move || self.submit()));
+        let due = control.deadline_ns.map_or(due, |deadline| due.min(deadline));
+        let out = Arc::new(Out::default());
+        // A flag that is never set must not keep what only it would wake.
+        let stopped = Arc::downgrade(&out);
+        let wake: Wake = Arc::new(move || stopped.upgrade().iter().for_each(|out| put_in_line(out)));
+        let wakes = control.wakes(&wake);
+        *out.lock().unwrap_or_else(PoisonError::into_inner) = Some((self, wakes));
+        if control.check().is_err() {
+            return put_in_line(&out);
+        }
+        watcher.at(due, Box::new(move || put_in_line(&out)));
+    }
+}
+
+/// Puts a job in line again, unless that was done.
+fn put_in_line(out: &Out) {
+    let job = out.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((job, _wakes)) = job {
+        job.submit();
     }
 }

@@ -195,6 +195,7 @@ impl Compiler {
             priority,
             expired,
             since: Instant::now(),
+            out: Duration::ZERO,
             cache: self.shared.cache.clone(),
             prepare: Box::new(move |work, control| shared.prepare(work, control)),
             calls: self.calls.clone(),

@@ -98,7 +98,7 @@ impl Control {
 
     /// Has `wake` called when the work is to stop before its deadline, until what this gives is dropped. A thread
     /// [checks](Interrupt::check) after this and before it waits.
-    pub fn wakes(&self, wake: &Wake) -> [Wakes<'_>; 2] {
+    pub fn wakes(&self, wake: &Wake) -> [Wakes; 2] {
         [&self.cancelled, &self.orphaned].map(|stop| stop.wakes(wake))
     }
 

@@ -39,9 +39,9 @@ impl Stop {
 
     /// Has `wake` called when the flag is set from now on, until what this gives is dropped. Whoever waits looks at the
     /// flag after this, because it may be set already.
-    pub fn wakes(&self, wake: &Wake) -> Wakes<'_> {
+    pub fn wakes(self: &Arc<Self>, wake: &Wake) -> Wakes {
         self.lock().push(wake.clone());
-        Wakes { stop: self, wake: wake.clone() }
+        Wakes { stop: self.clone(), wake: wake.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Wake>> {
@@ -56,12 +56,12 @@ impl std::fmt::Debug for Stop {
 }
 
 /// A place in the list of those whom a flag wakes.
-pub struct Wakes<'s> {
-    stop: &'s Stop,
+pub struct Wakes {
+    stop: Arc<Stop>,
     wake: Wake,
 }
 
-impl Drop for Wakes<'_> {
+impl Drop for Wakes {
     fn drop(&mut self) {
         self.stop.lock().retain(|other| !Arc::ptr_eq(other, &self.wake));
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn it_wakes_once_who_waits_and_forgets_who_does_not() {
-        let (stop, counts) = (Stop::default(), [(); 3].map(|()| Arc::<AtomicUsize>::default()));
+        let (stop, counts) = (Arc::<Stop>::default(), [(); 3].map(|()| Arc::<AtomicUsize>::default()));
         let wakes = counts.clone().map(|count| -> Wake {
             Arc::new(move || {
                 count.fetch_add(1, Ordering::Relaxed);
