@@ -22,14 +22,17 @@ const SOCKET: &str = "NNHAL_TEST_SOCKET";
 /// What an attacker does, by name.
 type Way = (&'static str, fn(&Path));
 
-/// The way of [`WAYS`] that has models decoded.
-pub const LARGE_MODELS: usize = 4;
+/// The way of [`WAYS`] whose compilations last.
+pub const ENDLESS_COMPILATIONS: usize = 4;
+/// The one that has models decoded.
+pub const LARGE_MODELS: usize = 5;
 
-pub const WAYS: [Way; 14] = [
+pub const WAYS: [Way; 15] = [
     ("memory that vanishes", has_memory_vanish),
     ("endless loops", loops_for_ever),
     ("large work", works_without_end),
     ("compilations", compiles_without_end),
+    ("endless compilations", crate::compiling::compiles_endlessly),
     ("models of very many operations", asks_about_large_models),
     ("bursts over queues", opens_bursts),
     ("connections", opens_connections),

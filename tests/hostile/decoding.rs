@@ -9,12 +9,15 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Ends when dropped.
-struct Neighbour(Child);
+pub struct Neighbour(Child);
 
 impl Neighbour {
     fn start(way: usize, daemon: &Daemon) -> Self {
         let is_root = nix::unistd::geteuid().is_root();
-        let user = is_root.then_some(FIRST_USER + way as u32);
+        Neighbour::of(is_root.then_some(FIRST_USER + way as u32), way, daemon)
+    }
+
+    pub fn of(user: Option<u32>, way: usize, daemon: &Daemon) -> Self {
         Neighbour(attackers::start(way, user, &daemon.socket()))
     }
 }

@@ -4,6 +4,7 @@ mod attackers;
 mod campaign;
 #[path = "../common/mod.rs"]
 mod common;
+mod compiling;
 mod daemon;
 mod decoding;
 mod disk;
