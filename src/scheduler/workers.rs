@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_no_worker_and_a_stop_drops_what_waits() {
-        let workers = Workers::new("test", 2).unwrap();
+        let workers = Workers::new("test", 1).unwrap();
         let (said, heard) = channel();
         for _ in 0..4 {
             workers.submit(1, Priority::Medium, Box::new(|| panic!("as the test wants it")));
