@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_nanos(10_000_019);
 /// Work is given long slices once it has taken so long. A thread that has just come to a processor has mostly put another aside,
 /// which it would hold up until the kernel looks next; but the kernel looks whenever slices change.
 const AFTER: Duration = Duration::from_micros(300);
-/// How often a thread that computes has the kernel look whether it is another's time to run: a look takes 0.2 us.
+/// How often a thread that has long slices has the kernel look whether it is another's time to run: a look takes 0.2 us.
 const LOOKS: Duration = Duration::from_micros(200);
 /// What takes less is not worth it: to change a thread's slice twice takes 3 us.
 pub const LONG_WORK: Duration = Duration::from_micros(600);
@@ -72,7 +72,9 @@ pub fn look() {
         BEGAN.set(None);
         change(Own::Long, LONG);
     }
-    if LOOKED.get().is_none_or(|looked| now.duration_since(looked) >= LOOKS) {
+    // What is over soon is not put aside for it: its client waits for it, and perhaps others for its turn.
+    let is_due = |looked| now.duration_since(looked) >= LOOKS;
+    if OWN.get() == Some(Own::Long) && LOOKED.get().is_none_or(is_due) {
         LOOKED.set(Some(now));
         // To tell how long the thread has run the kernel brings its account up to date, sees by it who is due, and changes to that
         // one before it answers. It costs the thread none of its share, as `sched_yield` does.
