@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How long a thread is kept for the next errand.
 const KEPT: Duration = Duration::from_secs(1);
-/// How often a thread is asked for where none can be had: nobody tells when one can.
+/// How often a thread is asked for where none can be had: the kernel does not tell when one can.
 const RETRY: Duration = Duration::from_millis(50);
 
 type Errand = Box<dyn FnOnce() + Send>;
@@ -55,7 +55,7 @@ impl Errands {
         }
         if let Err(why) = self.start(client) {
             log::warn!("a client's errands wait for a thread, as none can be started: {why}");
-            // Whoever receives it is there as long as there are errands.
+            // The thread that receives it lives as long as the errands do.
             let _ = self.without.send((self.clone(), client));
         }
     }
@@ -121,7 +121,7 @@ mod tests {
         let errands = Errands::new("test").unwrap();
         let ((let_go, held), (told, heard)) = (channel::<()>(), channel());
         errands.threads.refuse(true);
-        // Nobody lets it go until all are asked for.
+        // It is let go once all are asked for.
         errands.run(1, move || held.recv_timeout(PATIENCE).unwrap());
         for (client, i) in [(1, 0), (2, 0), (1, 1)] {
             let told = told.clone();
@@ -132,7 +132,7 @@ mod tests {
         std::thread::sleep(2 * RETRY);
         assert_eq!((heard.try_recv().ok(), waiting()), (None, 4));
         errands.threads.refuse(false);
-        // They are done though nobody asks for another.
+        // They are done without another that is asked for.
         assert_eq!(heard.recv_timeout(PATIENCE), Ok((2, 0)));
         assert!(heard.try_recv().is_err(), "the first client's wait for each other");
         let_go.send(()).unwrap();

@@ -6,7 +6,7 @@
 //! come to a processor soon beside long work of the driver.
 //!
 //! The kernel chooses again when a thread wakes, and otherwise at its ticks, which are up to 10 ms apart: a client that was put
-//! aside by the thread that answers it comes after one that computes until then. So who computes has the kernel [look](look) more often.
+//! aside by the thread that answers it comes after one that computes until then. So long work has the kernel [look](look) more often.
 //!
 //! Threads inherit their slices. A process that has not [begun](begin) keeps those that it has, as one does that a driver is
 //! embedded in.
@@ -31,9 +31,7 @@ pub const LONG_WORK: Duration = Duration::from_micros(600);
 thread_local! {
     /// What slices the thread has, once it was asked.
     static OWN: Cell<Option<Own>> = const { Cell::new(None) };
-    /// When work began that is to have long slices.
-    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// When the kernel was last had to look.
+    /// When work began that is to have long slices, and once it has them, when the kernel last looked.
     static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -53,33 +51,30 @@ pub fn begin() -> std::io::Result<()> {
 /// Gives the calling thread, if it has short slices, long ones until what this gives is dropped.
 pub fn long() -> Long {
     let changes = own() == Own::Short && change(Own::Long, LONG);
-    Long { changes }
+    Long::since_now(changes)
 }
 
 /// The same for work that has yield points, once it has taken so long that it is worth it.
 pub fn long_later() -> Long {
-    let changes = own() == Own::Short && BEGAN.get().is_none();
-    if changes {
-        BEGAN.set(Some(Instant::now()));
-    }
-    Long { changes }
+    Long::since_now(own() == Own::Short && LOOKED.get().is_none())
 }
 
 /// At a yield point: long slices for work that has taken so long by now, and a look of the kernel whether another thread is due.
 pub fn look() {
-    let now = Instant::now();
-    if BEGAN.get().is_some_and(|began| now.duration_since(began) >= AFTER) {
-        BEGAN.set(None);
-        change(Own::Long, LONG);
+    let Some(looked) = LOOKED.get() else { return };
+    let (now, is_long) = (Instant::now(), OWN.get() == Some(Own::Long));
+    if now.duration_since(looked) < if is_long { LOOKS } else { AFTER } {
+        return;
     }
-    // What is over soon is not put aside for it: its client waits for it, and perhaps others for its turn.
-    let is_due = |looked| now.duration_since(looked) >= LOOKS;
-    if OWN.get() == Some(Own::Long) && LOOKED.get().is_none_or(is_due) {
-        LOOKED.set(Some(now));
+    // What is over soon has the kernel look at nothing: its client waits for it, and perhaps others for its turn.
+    let goes_on = if is_long {
         // To tell how long the thread has run the kernel brings its account up to date, sees by it who is due, and changes to that
-        // one before it answers. It costs the thread none of its share, as `sched_yield` does.
-        let _ = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
-    }
+        // one before it answers. Unlike `sched_yield` it takes nothing from the thread's share.
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).is_ok()
+    } else {
+        change(Own::Long, LONG)
+    };
+    LOOKED.set(goes_on.then_some(now));
 }
 
 /// See [`long`].
@@ -88,11 +83,20 @@ pub struct Long {
     changes: bool,
 }
 
+impl Long {
+    fn since_now(changes: bool) -> Self {
+        if changes {
+            LOOKED.set(Some(Instant::now()));
+        }
+        Long { changes }
+    }
+}
+
 impl Drop for Long {
     fn drop(&mut self) {
         // It may be another thread that drops it.
         if self.changes {
-            BEGAN.set(None);
+            LOOKED.set(None);
             if own() == Own::Long {
                 change(Own::Short, SHORT);
             }
@@ -173,11 +177,17 @@ mod tests {
             drop(inner);
             std::thread::sleep(AFTER);
             look();
-            assert_eq!((slice(), BEGAN.get()), (Some(LONG), None));
+            assert_eq!(slice(), Some(LONG));
+            let looked = LOOKED.get();
+            look();
+            assert_eq!(LOOKED.get(), looked, "the kernel has just looked");
+            std::thread::sleep(LOOKS);
+            look();
+            assert!(LOOKED.get() > looked, "it looks again while the work goes on");
             drop(long_later());
             assert_eq!(slice(), Some(LONG), "the first that asked for it has it until the end");
             drop(work);
-            assert_eq!(slice(), Some(SHORT));
+            assert_eq!((slice(), LOOKED.get()), (Some(SHORT), None));
             drop(long_later());
             std::thread::sleep(AFTER);
             look();

@@ -154,7 +154,7 @@ impl Turns {
         Turns::named("a turn", cores, usize::MAX)
     }
 
-    /// Turns at `cores` cores, of which a client never has more than `most_of_one`: for work that seldom yields. Whoever waits for
+    /// Turns at `cores` cores, of which a client never has more than `most_of_one`: for work that seldom yields. Who waits for
     /// one waits for `what`.
     pub fn named(what: &'static str, cores: usize, most_of_one: usize) -> Arc<Self> {
         Arc::new(Turns {

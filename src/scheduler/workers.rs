@@ -1,4 +1,4 @@
-//! Threads that do clients' work, one task each at a time. Nobody waits for another client's tasks, which may take as long as
+//! Threads that do clients' work, one task each at a time. A client waits for no other client's tasks, which may take as long as
 //! their client likes: each client has a thread for one task, started for it if need be. What it has beyond that begins
 //! while few tasks are at work in all.
 //!
@@ -177,7 +177,7 @@ impl State {
     /// One of the tasks of `id` has ended.
     fn end(&mut self, id: u32) {
         self.load.running -= 1;
-        // Once the workers have stopped there are no clients.
+        // Stopped workers have forgotten their clients.
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.at_work -= 1;
         if client.at_work == 0 && client.waiting.is_empty() {

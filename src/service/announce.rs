@@ -151,7 +151,7 @@ mod tests {
         let free = most();
         notifiers.refuse(true);
         for _ in 0..2 {
-            let refused = announce().err().expect("there is no thread for it");
+            let refused = announce().err().expect("it needs a thread");
             assert!(matches!(refused, ServiceError::Exhausted(_)), "{refused}");
         }
         assert_eq!(most(), free, "what is refused has no place");

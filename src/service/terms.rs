@@ -87,8 +87,8 @@ pub(super) fn priority(priority: aidl::Priority) -> Result<Priority, ServiceErro
     }
 }
 
-/// Hints of one call: far more than any extension has. They are looked through before the call has a turn or a place, and nobody
-/// counts what that takes.
+/// Hints of one call: far more than any extension has. They are looked through before the call has a turn or a place, and what
+/// that takes is not counted.
 const MAX_HINTS: usize = 1024;
 
 /// Checks hints: each token once, extensions properly named. What a hint says is not looked at here.

@@ -1,7 +1,8 @@
-//! Compilations that take as long as their client likes: they keep nobody else's waiting.
+//! Compilations that take as long as their client likes: others' do not wait for them.
 
 use crate::attackers::{on_threads, ENDLESS_COMPILATIONS};
 use crate::campaign::FIRST_USER;
+use crate::common::status::status;
 use crate::common::{ashmem, floor_model, memfd, operand, Connection};
 use crate::daemon::{wait_until, Daemon};
 use crate::decoding::Neighbour;
@@ -61,14 +62,9 @@ pub fn compiles_endlessly(socket: &Path) {
 }
 
 /// How many compilations wait, and how many are at work, as the driver tells root.
-fn compilations(driver: &Driver) -> (usize, usize) {
-    let text = driver.diagnostics().expect("an answer").expect("the extension").status().expect("a status");
-    let number = |name: &str| {
-        let (_, line) = text.split_once("\"compilations\":{").expect("the line of compilations");
-        let (_, number) = line.split_once(&format!("\"{name}\":")).expect("a number");
-        number.split(|c: char| !c.is_ascii_digit()).next().and_then(|number| number.parse().ok())
-    };
-    ["waiting", "running"].map(|name| number(name).expect("a number")).into()
+fn compilations(driver: &Driver) -> (u64, u64) {
+    let line = &status(driver)["queues"]["compilations"];
+    ["waiting", "running"].map(|name| line[name].as_u64().expect("a number")).into()
 }
 
 #[test]
@@ -83,7 +79,7 @@ fn endless_compilations_of_others_hold_up_nobody() {
     // Each has one at work at the least, and some in line, as there are fewer threads.
     let all_attack = || {
         let (waiting, running) = compilations(&driver);
-        waiting > 0 && running >= 2 && waiting + running == 2 * AT_ONCE
+        waiting > 0 && running >= 2 && waiting + running == 2 * AT_ONCE as u64
     };
     wait_until("the attackers' compilations are under way", all_attack);
     let connection = Connection::new(&daemon.socket());

@@ -24,7 +24,7 @@ const MAX_WIDENED: usize = 1 << 30;
 /// Runs all passes.
 pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
     let mut pace = Pace::of(control);
-    // Before as well: what nobody uses may take long to compute, and leaves less of the limit to the rest.
+    // Before as well: a result without a use may take long to compute, and leaves less of the limit to the rest.
     drop_dead(graph, &mut pace)?;
     resolve_and_fold(graph, control)?;
     drop_dead(graph, &mut pace)?;

@@ -175,7 +175,6 @@ impl Shared {
             while self.help_others(worker, last, &mut entered) {
                 was_of_use = true;
             }
-            time_slices::look();
             // If it came too late for that call, it is in time for the next one, which mostly comes soon.
             if was_of_use {
                 self.stay_awake(heard);
