@@ -6,7 +6,7 @@
 //! come to a processor soon beside long work of the driver.
 //!
 //! The kernel chooses again when a thread wakes, and otherwise at its ticks, which are up to 10 ms apart: a client that was put
-//! aside by the thread that answers it comes after one that computes until then. So long work has the kernel [look](look) more often.
+//! aside by the thread that answers it comes after one that computes until then. So long work has the kernel [look] more often.
 //!
 //! Threads inherit their slices. A process that has not [begun](begin) keeps those that it has, as one does that a driver is
 //! embedded in.
