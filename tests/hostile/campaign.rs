@@ -1,5 +1,5 @@
 //! Everything at once: clients that attack in every way are started, killed and started again, while an innocent one
-//! executes, saves and loads, and looks at every answer.
+//! executes in every way, prepares models, saves and loads, and looks at every answer.
 //!
 //! As root each attacker is a user of its own, as apps are, and the disk is small ([`crate::disk`]). Otherwise all are one
 //! client to the driver, the innocent one too, which then has what the attackers leave it: only its answers count.
@@ -8,10 +8,10 @@
 
 use crate::attackers::{self, all_ways, HONEST, WAYS};
 use crate::common::campaign::amount;
-use crate::common::{bytes_of, floats, floor_model, request, Connection, PATIENCE};
+use crate::common::PATIENCE;
 use crate::daemon::Daemon;
 use crate::disk::{self, Disk};
-use crate::storage::{CachingClient, Counts};
+use crate::innocent::{innocent, Seen, PAUSE};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,6 @@ const LEFT_KIB: usize = 32 << 10;
 const LEFT: usize = 4;
 /// For so long nothing more may be left: it still accepts connections of clients that are gone, each on threads of its own.
 const STEADY: Duration = Duration::from_secs(1);
-/// Between two executions of the innocent client.
-const PAUSE: Duration = Duration::from_millis(2);
-/// So many executions come between two looks at its files.
-const EXECUTIONS: usize = 32;
 
 /// What the daemon's process has.
 #[derive(Debug, Clone, Copy)]
@@ -64,87 +60,6 @@ impl Holdings {
             && self.mappings <= before.mappings + LEFT
             && self.resident_kib <= before.resident_kib + LEFT_KIB
     }
-}
-
-/// What an innocent client sees.
-#[derive(Debug, Default)]
-pub struct Seen {
-    pub times: Vec<Duration>,
-    /// What of them was time in the driver before it computed: mostly the wait for a turn.
-    waits: Vec<Duration>,
-    pub wrong: usize,
-    pub refused: usize,
-    files: Counts,
-}
-
-impl Seen {
-    pub fn percentile(&self, percent: usize) -> Duration {
-        percentile(&self.times, percent)
-    }
-
-    fn print(&self, what: &str, p99_beside_honest: Option<Duration>) {
-        let (median, p99, longest) = (self.percentile(50), self.percentile(99), self.percentile(100));
-        let ratio = p99_beside_honest.map(|honest| p99.as_secs_f64() / honest.as_secs_f64());
-        let ratio = ratio.map(|ratio| format!(", {ratio:.2} times that beside an honest neighbour"));
-        println!(
-            "{what}: {} executions, {} wrong, {} refused, median {median:?}, p99 {p99:?}, longest {longest:?}, waits p99 {:?}{}; {:?}",
-            self.times.len(),
-            self.wrong,
-            self.refused,
-            percentile(&self.waits, 99),
-            ratio.unwrap_or_default(),
-            self.files
-        );
-    }
-
-    /// Where all clients are one user, attackers leave it nothing.
-    fn assert_right(&self, what: &str, is_refused_nothing: bool) {
-        assert_eq!((self.wrong, self.files.wrong), (0, 0), "wrong answers {what}");
-        if is_refused_nothing {
-            assert_eq!(self.refused, 0, "an innocent client is refused {what}");
-            assert!(self.files.refused.is_empty(), "it is refused {what}: {:?}", self.files.refused);
-        }
-    }
-}
-
-fn percentile(times: &[Duration], percent: usize) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times[(times.len() * percent / 100).min(times.len() - 1)]
-}
-
-/// Executes until the time is over, and saves and loads where there is a disk and its share is its own; `meanwhile` is called between two
-/// executions.
-pub fn innocent(daemon: &Daemon, time: Duration, mut meanwhile: impl FnMut()) -> Seen {
-    let connection = Connection::new(&daemon.socket());
-    let model = connection.prepare(&floor_model(&[1, 3]));
-    let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
-    let is_root = nix::unistd::geteuid().is_root();
-    let mut files = daemon.disk().filter(|_| is_root).map(|_| CachingClient::new(&daemon.socket()));
-    let (mut seen, start) = (Seen::default(), Instant::now());
-    for turn in 0usize.. {
-        if start.elapsed() >= time && turn > 0 {
-            break;
-        }
-        let began = Instant::now();
-        match model.executeSynchronously(&request, true, -1, -1) {
-            Ok(result) => {
-                seen.times.push(began.elapsed());
-                let waited = result.timing.timeInDriverNs - result.timing.timeOnDeviceNs;
-                seen.waits.push(Duration::from_nanos(waited.max(0) as u64));
-                seen.wrong += usize::from(bytes_of(&output) != floats(&[1.0, -1.0, 3.0]));
-            }
-            Err(_) => seen.refused += 1,
-        }
-        if let Some(files) = files.as_mut().filter(|_| turn.is_multiple_of(EXECUTIONS)) {
-            files.work(&connection);
-        }
-        meanwhile();
-        std::thread::sleep(PAUSE);
-    }
-    seen.files = files.map(|files| files.counts).unwrap_or_default();
-    connection.close();
-    seen
 }
 
 /// An attacker that is started again when it was killed. It does not outlive its test.
@@ -238,7 +153,7 @@ fn everything_at_once_hurts_no_innocent_client() {
     if time >= Duration::from_secs(60) {
         for (way, name) in neighbours() {
             let seen = seen_beside(way, &daemon, time / 200);
-            let honest = *beside_honest.get_or_insert(seen.percentile(99));
+            let honest = *beside_honest.get_or_insert(seen.p99());
             seen.print(&format!("beside {name}"), Some(honest));
             seen.assert_right(name, is_root);
         }
@@ -270,12 +185,16 @@ fn everything_at_once_hurts_no_innocent_client() {
     daemon.serves_an_honest_client();
 }
 
-/// How long an innocent client's executions take beside an honest neighbour, and beside each attack, or those of `NNHAL_WAYS`, names
-/// with commas between them.
+/// How long an innocent client's requests take alone, beside an honest neighbour, and beside each attack, or those of `NNHAL_WAYS`,
+/// names with commas between them.
 #[test]
 #[ignore = "measures, for a table in BENCHMARKS.md: as root, on a machine with nothing else to do"]
-fn how_long_executions_take_beside_each_attack() {
+fn how_long_requests_take_beside_each_attack() {
     let time = Duration::from_secs(amount("NNHAL_SECONDS", 10, 120));
+    let alone = Daemon::start_for_all_on_a_disk();
+    innocent(&alone, time / 10, || ());
+    innocent(&alone, time, || ()).print("alone", None);
+    drop(alone);
     let mut beside_honest = None;
     let only = std::env::var("NNHAL_WAYS").unwrap_or_default();
     let is_wanted =
@@ -284,7 +203,7 @@ fn how_long_executions_take_beside_each_attack() {
         let daemon = Daemon::start_for_all_on_a_disk();
         innocent(&daemon, time / 10, || ());
         let seen = seen_beside(way, &daemon, time);
-        let honest = *beside_honest.get_or_insert(seen.percentile(99));
+        let honest = *beside_honest.get_or_insert(seen.p99());
         seen.print(&format!("beside {name}"), Some(honest));
         seen.assert_right(name, true);
         daemon.serves_an_honest_client();

@@ -9,6 +9,7 @@ mod daemon;
 mod decoding;
 mod disk;
 mod drivers;
+mod innocent;
 mod limits;
 mod memory;
 mod peaks;
