@@ -50,10 +50,13 @@ pub const WAYS: [Way; 15] = [
 pub const HONEST: Way = ("an honest neighbour", works_one_by_one);
 
 /// Processes that compute themselves, so that no core is left free: the same client beside such a thread for each core but one, and
-/// one that never calls the driver. What the innocent client waits for beside these is for the kernel to share out, not for the driver.
+/// two that never call the driver. What the innocent client waits for beside these is for the kernel to share out, not for the driver.
 /// Their numbers as ways come after the honest one's.
-pub const COMPUTING: [Way; 2] =
-    [("an honest neighbour that computes itself", works_and_computes), ("nothing but computing", computes)];
+pub const COMPUTING: [Way; 3] = [
+    ("an honest neighbour that computes itself", works_and_computes),
+    ("nothing but computing", computes),
+    ("nothing but computing, on as many threads as the attacks", computes_on_many_threads),
+];
 
 /// By their numbers.
 pub fn all_ways() -> impl Iterator<Item = Way> {
@@ -168,6 +171,17 @@ fn works_and_computes(socket: &Path) {
 
 fn computes(_: &Path) {
     on_threads(cores(), compute);
+}
+
+/// Each sleeps at times, as those do that wait for an answer: so the kernel lets it go first as soon.
+fn computes_on_many_threads(_: &Path) {
+    on_threads(16, || {
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    });
 }
 
 fn cores() -> usize {
