@@ -16,8 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Messages up to this size are not counted, and are read without a turn: there is one to a connection at a time.
+/// Messages up to this size are not counted: there is one to a connection at a time.
 const SMALL: usize = 64 << 10;
+/// Messages up to this size are read without a turn. What one takes while it is read may be many times its size, so few are read at
+/// a time.
+const SHORT: usize = 8 << 10;
 
 /// What the messages of all connections have a share of.
 pub struct Messages {
@@ -71,8 +74,8 @@ pub struct Guarded {
 #[derive(Default)]
 struct Reading {
     frames: Frames,
-    /// Whether the message that comes in is large, and to be read by turns.
-    is_large: bool,
+    /// Whether the message that comes in is to be read by turns, if it is a call.
+    is_long: bool,
     by_turns: bool,
     /// Whether it is a call, which is served once it is whole.
     is_call: bool,
@@ -121,7 +124,7 @@ impl Guarded {
     /// Counts what has come in. Waits for a turn where that is the end of a large message.
     fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let Reading { frames, is_large, by_turns, is_call, held } = &mut *reading;
+        let Reading { frames, is_long, by_turns, is_call, held } = &mut *reading;
         let (uid, mut to_read) = (self.pending.uid, false);
         let take = |limit: &limits::Limit, quota: &Arc<Quota>, amount: usize| {
             quota.take(uid, amount as u64).map_err(|why| refused(refusal(limit.what, uid, why)))
@@ -132,8 +135,8 @@ impl Guarded {
                     // The message before has been served: a connection's are served one after another.
                     held.clear();
                     self.pending.since.store(self.messages.now_ms(), Ordering::Relaxed);
-                    (*is_large, *by_turns, *is_call) = (size > SMALL, false, false);
-                    if *is_large {
+                    (*is_long, *by_turns, *is_call) = (size > SHORT, false, false);
+                    if size > SMALL {
                         held.push(take(&limits::CALL_BYTES, &self.messages.bytes, size)?);
                     }
                 }
@@ -142,7 +145,7 @@ impl Guarded {
                     return Err(refused(std::io::Error::other(why)));
                 }
                 // Of what answers our calls there is little, and the thread that reads it may do nothing else for long.
-                Event::Call => (*by_turns, *is_call) = (*is_large, true),
+                Event::Call => (*by_turns, *is_call) = (*is_long, true),
                 Event::Ended => {
                     self.pending.since.store(0, Ordering::Relaxed);
                     let quiet = if *is_call { 0 } else { self.messages.now_ms() };

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 const UNIFIED: &str = "/sys/fs/cgroup";
 const OF_MEMORY: [&str; 2] = ["/sys/fs/cgroup/memory", "/dev/memcg"];
 
-/// Memory that this process may use, in bytes; a guess where nobody tells.
+/// Memory that this process may use, in bytes; a guess where nobody tells. Of addresses that are limited it may use half: clients' memory,
+/// stacks of threads and what the allocator sets aside take them, too, and the process ends where small blocks find none.
 pub fn machine_bytes() -> usize {
     if cfg!(miri) {
         return 1 << 30; // its machine has neither memory nor limits to ask for
@@ -23,20 +24,20 @@ pub fn machine_bytes() -> usize {
     let machine = memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size));
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let of_cgroups = limit_files(&cgroups).filter_map(|path| limit_in(&path));
-    let least = of_cgroups.chain(address_space()).fold(machine, u64::min);
+    let least = of_cgroups.chain(address_space().map(|all| all / 2)).fold(machine, u64::min);
     usize::try_from(least).unwrap_or(usize::MAX)
 }
 
-/// Bytes of clients' memory that this process may have mapped at once: half of the addresses that there are, and so many times the
-/// memory that page tables, of which a page of memory takes a 512th, take a sixteenth of it.
+/// Bytes of clients' memory that this process may have mapped at once: half of the addresses that there are, a quarter where they are
+/// limited, and so many times the memory that page tables, of which a page of memory takes a 512th, take a sixteenth of it.
 pub fn mappable_bytes() -> u64 {
     /// What every kernel leaves to a process: 64-bit Arm has the fewest, with pages of three levels.
     const ADDRESSES: u64 = if cfg!(target_pointer_width = "64") { 1 << 39 } else { 3 << 30 };
     const TIMES_MEMORY: u64 = 512 / 16;
     let memory = machine_bytes() as u64;
     let addresses = if cfg!(miri) { None } else { address_space() };
-    let half = addresses.map_or(ADDRESSES, |limit| limit.min(ADDRESSES)) / 2;
-    half.min(memory.saturating_mul(TIMES_MEMORY))
+    let limited = addresses.map_or(u64::MAX, |limit| limit / 4);
+    limited.min(ADDRESSES / 2).min(memory.saturating_mul(TIMES_MEMORY))
 }
 
 /// How much this process may map.

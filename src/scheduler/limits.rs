@@ -2,7 +2,7 @@
 //!
 //! docs/SECURITY.md has them as a table, which a test holds against these.
 
-use crate::memory::mappable_bytes;
+use crate::memory::{machine_bytes, mappable_bytes};
 use crate::quota::Quota;
 use std::sync::Arc;
 
@@ -25,6 +25,11 @@ pub enum Total {
     Descriptors(u64),
     /// Bytes of clients' memory that this process may have mapped.
     Mappable,
+    /// One part in so many of the memory that this process may use, up to so many bytes.
+    Memory {
+        part: u64,
+        most: u64,
+    },
 }
 
 impl Limit {
@@ -38,6 +43,7 @@ impl Limit {
             Total::Count(count) => count,
             Total::Descriptors(parts) => descriptors() / parts,
             Total::Mappable => mappable_bytes(),
+            Total::Memory { part, most } => (machine_bytes() as u64 / part).min(most),
         }
     }
 
@@ -106,8 +112,11 @@ pub const JOBS: Limit = Limit::new("compilations wait or run", Total::Count(256)
 
 /// Connections over sockets, each with a thread. A session takes up to twice 16.
 pub const CONNECTIONS: Limit = Limit::new("connections are open", Total::Count(1024), 16);
-/// Bytes of calls over sockets that have come in part, or are being served.
-pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count(256 << 20), 1 << 20);
+/// Bytes of calls over sockets that have come in part, or are being served. What the binder crate reads out of a byte takes up to 17: an
+/// operand has 8 bytes where a message says nothing of it, and 136 once it is read. While it reads a list it sets aside up to four
+/// times that, and more for a list of lists, and the process ends where it cannot. That is once for each message that is read just now.
+pub const CALL_BYTES: Limit =
+    Limit::new("bytes of calls are held", Total::Memory { part: 128, most: 256 << 20 }, 256 << 10);
 /// Descriptors in such calls; one may have 64.
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
@@ -144,11 +153,12 @@ mod tests {
             Total::Count(count) => count.to_string(),
             Total::Descriptors(parts) => format!("1/{parts} of RLIMIT_NOFILE"),
             Total::Mappable => "1/2 of the addresses, or 32 times the memory".to_owned(),
+            Total::Memory { part, most } => format!("1/{part} of the memory, or {most}"),
         };
         let alone = match limit.total {
             Total::Count(count) => (count / limit.parts).to_string(),
             Total::Descriptors(parts) => format!("1/{} of RLIMIT_NOFILE", parts * limit.parts),
-            Total::Mappable => format!("1/{} of that", limit.parts),
+            Total::Mappable | Total::Memory { .. } => format!("1/{} of that", limit.parts),
         };
         format!("| {} | {total} | {alone} | {} |", limit.what, limit.floor)
     }

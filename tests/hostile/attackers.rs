@@ -55,7 +55,7 @@ pub const HONEST: Way = ("an honest neighbour", works_one_by_one);
 pub const COMPUTING: [Way; 3] = [
     ("an honest neighbour that computes itself", works_and_computes),
     ("nothing but computing", computes),
-    ("nothing but computing, on as many threads as the attacks", computes_on_many_threads),
+    ("nothing but computing on sixteen threads", computes_on_many_threads),
 ];
 
 /// By their numbers.

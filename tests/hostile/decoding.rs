@@ -97,3 +97,44 @@ fn how_long_things_take_beside_large_models() {
         connection.close();
     }
 }
+
+/// The number of IDevice's getSupportedOperations.
+const GET_SUPPORTED_OPERATIONS: u32 = binder::FIRST_CALL_TRANSACTION + 4;
+
+/// Asks about a model of so many operands of which the message says nothing: two words each, and a hundred bytes and more once they
+/// are read. `announced` is how many there are said to be. Whether it is answered at all.
+fn asks_about_empty_operands(connection: &Connection, count: i32, announced: i32) -> bool {
+    const PRESENT: i32 = 1;
+    const SIZE_ALONE: i32 = 4;
+    let binder = connection.device.as_binder();
+    let proxy = binder.as_remote().expect("in another process");
+    let mut call = proxy.prepare_transact(true).expect("a parcel");
+    let operands = 4 + 8 * count;
+    let subgraph = SIZE_ALONE + operands;
+    let words = [PRESENT, SIZE_ALONE + 4 + subgraph, PRESENT, subgraph, announced];
+    let operands = std::iter::repeat_n([PRESENT, SIZE_ALONE], count as usize).flatten();
+    words.into_iter().chain(operands).for_each(|word| call.write(&word).expect("written"));
+    proxy.submit_transact(GET_SUPPORTED_OPERATIONS, &call, 0).is_ok()
+}
+
+#[test]
+fn a_message_that_is_larger_once_it_is_read_ends_no_daemon() {
+    const THREADS: usize = 24;
+    let mut daemon = Daemon::start_for_all_under(&format!("ulimit -v {}", 512 << 10));
+    daemon.serves_an_honest_client();
+    let socket = daemon.socket();
+    // Short ones, ones that are counted, and ones that nobody may send to a daemon with so little; as long as they say, and shorter.
+    for (kib, times) in [(7, 1), (60, 1), (60, 100), (200, 1), (200, 100), (4 << 10, 1), (60 << 10, 100)] {
+        let count = kib << 7;
+        let asks =
+            || asks_about_empty_operands(&Connection::new(&socket), count, count.saturating_mul(times));
+        let answered = std::thread::scope(|threads| {
+            let threads: Vec<_> = (0..THREADS).map(|_| threads.spawn(asks)).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|&answered| answered).count()
+        });
+        assert!(daemon.is_alive(), "the daemon has died of messages of {kib} KiB");
+        println!("{kib} KiB, {times}: {answered} are answered, {} KiB at the most", daemon.peak_kib());
+        assert!(answered > 0 || times > 1 || kib > 200, "messages of {kib} KiB are not answered");
+    }
+    daemon.serves_an_honest_client();
+}
