@@ -14,7 +14,7 @@ use crate::backend::{
 };
 use crate::memory::{client_of_thread, Access, ClientSlice, Counted, Mapping};
 use crate::model::Model;
-use crate::scheduler::{boottime_ns, limits, CallTurns, Copier, Errands, Waiting};
+use crate::scheduler::{boottime_ns, limits, CallTurns, Copier, Errands, Starter, Waiting};
 use crate::tensor::TensorInfo;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -40,7 +40,7 @@ impl Isolated {
         let room = waiting.clone();
         copied.when_given_back(Box::new(move || room.look_again()));
         let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
-        let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply")?);
+        let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply", &Starter::new()?));
         let shares = Shares { lent, copied, waiting, turns, submitted, replies };
         Ok(Isolated { supervisor: Supervisor::new(command)?, shares })
     }

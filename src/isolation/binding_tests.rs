@@ -5,7 +5,7 @@ use crate::backend::{submission_threads, Interface};
 use crate::isolation::codec::{from_bytes, from_start};
 use crate::isolation::{life, message::NOTHING, supervisor};
 use crate::memory::{receive, send, Mapping};
-use crate::scheduler::Watcher;
+use crate::scheduler::{Starter, Watcher};
 use crate::tensor::{Dims, OperandType};
 use std::os::fd::AsFd;
 use std::sync::mpsc::channel;
@@ -15,7 +15,8 @@ const BYTES: usize = 16;
 fn shares() -> Shares {
     let (lent, copied) = (limits::LENT.quota(), limits::COPIED.quota());
     let (waiting, turns) = (Arc::default(), CallTurns::new(1));
-    let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply").unwrap());
+    let starter = Starter::new().unwrap();
+    let (submitted, replies) = (submission_threads(), Errands::new("nnhal-reply", &starter));
     Shares { lent, copied, waiting, turns, submitted, replies }
 }
 

@@ -96,15 +96,16 @@ impl Server {
         turns: CallTurns,
         socket: OwnedFd,
     ) -> Result<Arc<Self>> {
+        let watcher = Watcher::new()?;
         Ok(Arc::new(Server {
             backend,
             budget,
             turns,
             socket,
-            releases: Errands::new("nnhal-release")?,
+            releases: Errands::new("nnhal-release", watcher.starter()),
             runs: limits::RUNS.quota(),
-            submissions: Errands::new("nnhal-submit")?,
-            watcher: Watcher::new()?,
+            submissions: Errands::new("nnhal-submit", watcher.starter()),
+            watcher,
             reading: Mutex::new(()),
             readers: AtomicUsize::new(1),
             things: Mutex::default(),

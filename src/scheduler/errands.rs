@@ -5,17 +5,16 @@
 //!
 //! How much waits for a client is for the caller to limit: permits are to go with what they count.
 
+use super::starter::Starter;
 use super::thread_cache::ThreadCache;
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How long a thread is kept for the next errand.
 const KEPT: Duration = Duration::from_secs(1);
-/// How often a thread is asked for where none can be had: the kernel does not tell when one can.
-const RETRY: Duration = Duration::from_millis(50);
 
 type Errand = Box<dyn FnOnce() + Send>;
 
@@ -23,25 +22,15 @@ pub struct Errands {
     /// Of clients who have a thread at work, or are to get one.
     waiting: Mutex<HashMap<u32, VecDeque<Errand>>>,
     threads: Arc<ThreadCache>,
-    /// To the thread that looks for threads: clients for whom none could be had. They go with the errands, which must not be dropped
-    /// undone.
-    without: Sender<(Arc<Errands>, u32)>,
+    /// Gets threads for clients for whom none could be had.
+    starter: Starter,
 }
 
 impl Errands {
-    /// On threads of that name. One more is started now, which does no errand, and gets threads for clients for whom none could be had.
-    pub fn new(name: &'static str) -> std::io::Result<Arc<Self>> {
+    /// On threads of that name.
+    pub fn new(name: &'static str, starter: &Starter) -> Arc<Self> {
         let threads = Arc::new(ThreadCache::new(name, KEPT));
-        let (without, clients) = channel::<(Arc<Errands>, u32)>();
-        let find_threads = move || {
-            for (errands, client) in clients {
-                while errands.start(client).is_err() {
-                    std::thread::sleep(RETRY);
-                }
-            }
-        };
-        std::thread::Builder::new().name("nnhal-starter".into()).spawn(find_threads)?;
-        Ok(Arc::new(Errands { waiting: Mutex::default(), threads, without }))
+        Arc::new(Errands { waiting: Mutex::default(), threads, starter: starter.clone() })
     }
 
     /// Has `errand` run once all that came before of `client` are done.
@@ -55,8 +44,9 @@ impl Errands {
         }
         if let Err(why) = self.start(client) {
             log::warn!("a client's errands wait for a thread, as none can be started: {why}");
-            // The thread that receives it lives as long as the errands do.
-            let _ = self.without.send((self.clone(), client));
+            // The errands are kept with it: they must not be dropped undone.
+            let errands = self.clone();
+            self.starter.until(move || errands.start(client).is_ok());
         }
     }
 
@@ -91,6 +81,7 @@ impl Errands {
 
 #[cfg(test)]
 mod tests {
+    use super::super::starter::RETRY;
     use super::*;
     use std::sync::mpsc::channel;
 
@@ -98,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_its_own_errands_only_and_they_are_done_in_order() {
-        let errands = Errands::new("test").unwrap();
+        let errands = Errands::new("test", &Starter::new().unwrap());
         let ((let_go, held), (told, heard)) = (channel::<()>(), channel());
         errands.run(1, move || held.recv().unwrap());
         for i in 0..3 {
@@ -118,7 +109,7 @@ mod tests {
 
     #[test]
     fn who_asks_does_no_errand_and_none_is_lost_where_no_thread_can_be_had() {
-        let errands = Errands::new("test").unwrap();
+        let errands = Errands::new("test", &Starter::new().unwrap());
         let ((let_go, held), (told, heard)) = (channel::<()>(), channel());
         errands.threads.refuse(true);
         // It is let go once all are asked for.

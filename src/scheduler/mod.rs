@@ -9,7 +9,8 @@
 //! - `copies`: long copies, by yield points
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `waiting`: threads that sleep until something has changed
-//! - `errands`: what is done for clients on no thread that others need, as to close what they gave
+//! - `errands`: what is done for clients on no thread that others need, as to close what they gave; `starter`: the thread that
+//!   tries again where no thread could be had
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live; `caller`: whether who
 //!   called is there still
 //! - `cores`: which core a thread runs on
@@ -40,6 +41,7 @@ pub mod polling;
 mod quotas;
 mod recorder;
 pub mod slow_calls;
+mod starter;
 mod stop;
 mod thread_cache;
 pub mod time_slices;
@@ -61,6 +63,7 @@ pub use life::{Life, Lives};
 pub use polling::{Poller, PollingBudget};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
+pub use starter::Starter;
 pub use stop::{Stop, Wake, Wakes};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{InLine, Start, Turn, Turns};

@@ -5,6 +5,7 @@
 
 use super::clock::{boottime_ns, sleep_until, LONGEST_SLEEP};
 use super::errands::Errands;
+use super::starter::Starter;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -66,6 +67,7 @@ impl From<OwnedFd> for Watched {
 /// Waits, and calls once for each wait that ends. Its thread ends when it is dropped.
 pub struct Watcher {
     shared: Arc<Shared>,
+    starter: Starter,
 }
 
 struct Shared {
@@ -104,10 +106,11 @@ impl Watcher {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let starter = Starter::new()?;
         let (waits, stop, closing) =
-            (Mutex::default(), AtomicBool::new(false), Errands::new("nnhal-closing")?);
+            (Mutex::default(), AtomicBool::new(false), Errands::new("nnhal-closing", &starter));
         let shared = Arc::new(Shared { epoll, wake, waits, stop, closing });
-        let watcher = Watcher { shared: shared.clone() };
+        let watcher = Watcher { shared: shared.clone(), starter };
         let watch = move || {
             let mut events = vec![EpollEvent::empty(); 64];
             while !shared.stop.load(Ordering::Acquire) {
@@ -116,6 +119,11 @@ impl Watcher {
         };
         std::thread::Builder::new().name("nnhal-watcher".into()).spawn(watch)?;
         Ok(watcher)
+    }
+
+    /// What gets threads later where none can be had to close what clients gave. Others may use it, too.
+    pub fn starter(&self) -> &Starter {
+        &self.starter
     }
 
     /// Calls `then` when `descriptor` can be read or fails.
