@@ -95,7 +95,7 @@ impl Compiler {
         store: Option<Store>,
         (turns, watcher): (CallTurns, Arc<Watcher>),
     ) -> std::io::Result<Self> {
-        let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
+        let workers = Arc::new(Workers::new("nnhal-compile", limits.threads, watcher.starter())?);
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
         let shared = Arc::new(Shared {

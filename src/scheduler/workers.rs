@@ -5,11 +5,13 @@
 //! How many tasks there are is for the caller to limit, and with them threads. Who of these computes is for `turns` to say.
 
 use super::demand::{Load, Priority};
+use super::starter::Starter;
 use super::turns::AGING_NS;
+use crate::sync::{thread, Condvar, Instant, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// What a worker does.
 pub type Task = Box<dyn FnOnce() + Send>;
@@ -26,6 +28,11 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes threads that have no task.
     called: Condvar,
+    /// Has tasks begun for which no thread could be had.
+    starter: Starter,
+    /// Whether no thread can be started.
+    #[cfg(test)]
+    refuses: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -37,6 +44,8 @@ struct State {
     /// Threads without a task, or started for one.
     free: usize,
     load: Load,
+    /// Whether a task waits for a thread that `starter` is to get.
+    lacks_thread: bool,
     /// How many tasks have come.
     came: u64,
     is_stopped: bool,
@@ -58,10 +67,18 @@ struct Waiting {
 }
 
 impl Workers {
-    /// Starts `threads` threads, at least one.
-    pub fn new(name: &'static str, threads: usize) -> std::io::Result<Self> {
-        let (threads, state, called) = (threads.max(1), Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { name, threads, state, called });
+    /// Starts `threads` threads, at least one. Where others cannot be had later, `starter` gets them.
+    pub fn new(name: &'static str, threads: usize, starter: &Starter) -> std::io::Result<Self> {
+        let threads = threads.max(1);
+        let shared = Arc::new(Shared {
+            name,
+            threads,
+            state: Mutex::default(),
+            called: Condvar::new(),
+            starter: starter.clone(),
+            #[cfg(test)]
+            refuses: Default::default(),
+        });
         // Should one fail, those before it end with this.
         let workers = Workers { shared: shared.clone() };
         let mut state = shared.lock();
@@ -102,23 +119,44 @@ impl Shared {
 
     /// Starts a thread, which waits for its first task.
     fn start(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+        #[cfg(test)]
+        if self.refuses.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
         let shared = self.clone();
-        std::thread::Builder::new().name(self.name.into()).spawn(move || shared.work())?;
+        thread::Builder::new().name(self.name.into()).spawn(move || shared.work())?;
         state.free += 1;
         Ok(())
     }
 
-    /// Has all tasks begun that may. Where no thread can be had, they stay in line until one of them ends another.
+    /// Has all tasks begun that may. Where no thread can be had, they stay in line until one can, or one of them ends another.
     fn begin(self: &Arc<Self>, state: &mut State) {
+        let Err(why) = self.try_to_begin(state) else { return };
+        if std::mem::replace(&mut state.lacks_thread, true) {
+            return;
+        }
+        log::warn!("a task waits, as no thread can be started for it: {why}");
+        let shared = Arc::downgrade(self);
+        self.starter.until(move || shared.upgrade().is_none_or(|shared| shared.begin_late()));
+    }
+
+    /// The same again. Whether no task waits for a thread any more.
+    fn begin_late(self: &Arc<Self>) -> bool {
+        let mut state = self.lock();
+        state.lacks_thread = self.try_to_begin(&mut state).is_err();
+        !state.lacks_thread
+    }
+
+    /// Has tasks begun as long as there are threads for them.
+    fn try_to_begin(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
         while let Some(client) = state.next(self.threads) {
             if state.due.len() == state.free {
-                if let Err(why) = self.start(state) {
-                    return log::warn!("a task waits, as no thread can be started for it: {why}");
-                }
+                self.start(state)?;
             }
             state.make_due(client);
             self.called.notify_one();
         }
+        Ok(())
     }
 
     /// Works until the workers stop, or there are threads enough without this one.
@@ -188,10 +226,16 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::starter::RETRY;
     use super::*;
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc::{channel, Receiver, Sender};
 
     const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn workers(threads: usize) -> Workers {
+        Workers::new("test", threads, &Starter::new().unwrap()).unwrap()
+    }
 
     /// A task that says its name and ends when the sender is dropped.
     fn held(said: &Sender<&'static str>, name: &'static str) -> (Sender<()>, Task) {
@@ -222,7 +266,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_others_tasks_and_each_client_for_its_own_while_there_are_many() {
-        let workers = Workers::new("test", 2).unwrap();
+        let workers = workers(2);
         let (said, heard) = channel();
         let hears = |name| assert_eq!(heard.recv_timeout(PATIENCE), Ok(name));
         let submit = |client, name| {
@@ -259,7 +303,7 @@ mod tests {
 
     #[test]
     fn who_has_the_fewest_at_work_is_next_and_priorities_count_within_a_client() {
-        let workers = Workers::new("test", 3).unwrap();
+        let workers = workers(3);
         let (said, heard) = channel();
         let hears = |name| assert_eq!(heard.recv_timeout(PATIENCE), Ok(name));
         let mut holds: VecDeque<_> = [(1, "1"), (1, "1 again"), (2, "2")]
@@ -297,8 +341,44 @@ mod tests {
     }
 
     #[test]
+    fn a_task_without_a_thread_begins_once_another_ends_or_one_can_be_had() {
+        let workers = workers(1);
+        let refuse = |refuses| workers.shared.refuses.store(refuses, Ordering::SeqCst);
+        let (said, heard) = channel();
+        let hears = |name| assert_eq!(heard.recv_timeout(PATIENCE), Ok(name));
+        refuse(true);
+        let (hold, task) = held(&said, "held");
+        workers.submit(1, Priority::Medium, task);
+        hears("held");
+        for name in ["first", "second"] {
+            workers.submit(2, Priority::Medium, saying(&said, name));
+        }
+        assert!(heard.recv_timeout(2 * RETRY).is_err(), "there is no thread for it");
+        assert_eq!(workers.load(), Load { waiting: 2, running: 1 });
+        drop(hold);
+        hears("first");
+        hears("second");
+        wait_until_idle(&workers);
+        let (hold, task) = held(&said, "held again");
+        workers.submit(1, Priority::Medium, task);
+        hears("held again");
+        for (client, name) in [(2, "third"), (3, "fourth")] {
+            workers.submit(client, Priority::Medium, saying(&said, name));
+        }
+        assert!(heard.recv_timeout(2 * RETRY).is_err(), "there is no thread for it");
+        // Nothing else happens: nothing ends, and nothing comes.
+        refuse(false);
+        let mut names = [(); 2].map(|()| heard.recv_timeout(PATIENCE).unwrap());
+        names.sort();
+        assert_eq!(names, ["fourth", "third"]);
+        drop(hold);
+        wait_until_idle(&workers);
+        assert!(!workers.shared.lock().lacks_thread);
+    }
+
+    #[test]
     fn a_panic_ends_no_worker_and_a_stop_drops_what_waits() {
-        let workers = Workers::new("test", 1).unwrap();
+        let workers = workers(1);
         let (said, heard) = channel();
         for _ in 0..4 {
             workers.submit(1, Priority::Medium, Box::new(|| panic!("as the test wants it")));
