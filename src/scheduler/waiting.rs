@@ -35,7 +35,6 @@ impl Waiting {
     }
 
     /// How many wait.
-    #[cfg(test)]
     pub fn waits(&self) -> usize {
         self.lock().len()
     }

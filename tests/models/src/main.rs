@@ -10,24 +10,33 @@
 //! wait for ever, nor touch what another touches at the same time.
 //!
 //! - `turns`: turns at computing, and the line of fenced executions, which is the same queue; what ends a wait for them
+//! - `waiting`: threads that sleep until something has changed
+//! - `workers`: the threads that compile, load and save
+//! - `errands`: what is done for clients on threads of their own; the cache of threads is a stand-in, and so is for both who
+//!   tries again where no thread could be had
 //! - `on_demand`: what is made by one of those who need it
 //! - `regions`: the table that the handler of SIGBUS reads
 //! - `busy`: who may use the request that a burst keeps
 //! - `pool`: the threads that compute; here they look once whether there is work before they sleep
 //! - `fmq::model_tests`, a unit test, does the same for fast message queues
 //!
-//! Not here: the burst's cache of mappings, which one lock covers whole.
+//! Not here: the burst's cache of mappings, and whose lives are watched, which one lock each covers whole; the watcher, which the
+//! kernel wakes, and the cache of threads and who tries again, which wait in channels and for times: the checker has none of these.
 
 // The modules' unit tests run where they belong.
 #![cfg(not(test))]
 
 mod busy;
+mod done;
+mod errands;
 mod on_demand;
 mod pool;
 mod regions;
 mod stand_ins;
 mod sync;
 mod turns;
+mod waiting;
+mod workers;
 
 use stand_ins::{backend, memory, ops, scheduler};
 
@@ -49,6 +58,28 @@ const MODELS: &[(&str, fn())] = &[
         "turns::what_leaves_never_starts_and_what_began_is_left_alone",
         turns::what_leaves_never_starts_and_what_began_is_left_alone,
     ),
+    ("waiting::no_change_is_missed", waiting::no_change_is_missed),
+    ("waiting::who_is_told_to_stop_does_not_wait_on", waiting::who_is_told_to_stop_does_not_wait_on),
+    (
+        "waiting::who_is_told_to_stop_leaves_a_change_to_others",
+        waiting::who_is_told_to_stop_leaves_a_change_to_others,
+    ),
+    ("workers::each_task_runs_once", workers::each_task_runs_once),
+    ("workers::a_stop_drops_what_waits", workers::a_stop_drops_what_waits),
+    ("workers::no_client_waits_for_anothers", workers::no_client_waits_for_anothers),
+    (
+        "workers::without_a_thread_a_task_begins_as_another_ends",
+        workers::without_a_thread_a_task_begins_as_another_ends,
+    ),
+    (
+        "workers::without_a_thread_a_task_begins_once_one_can_be_had",
+        workers::without_a_thread_a_task_begins_once_one_can_be_had,
+    ),
+    (
+        "errands::a_clients_errands_are_done_one_after_the_other",
+        errands::a_clients_errands_are_done_one_after_the_other,
+    ),
+    ("errands::no_client_waits_for_anothers", errands::no_client_waits_for_anothers),
     (
         "on_demand::it_is_made_once_and_all_who_wait_have_it",
         on_demand::it_is_made_once_and_all_who_wait_have_it,
@@ -88,6 +119,7 @@ fn explore(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(move || {
         WAYS.fetch_add(1, Ordering::Relaxed);
         sync::restart_clock();
+        sync::thread::refuse(0);
         model();
     });
 }

@@ -143,6 +143,46 @@ pub mod backend {
     pub use crate::turns::control::Control;
 }
 
+/// Threads for one task each.
+pub mod thread_cache {
+    use crate::sync::thread::Builder;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    pub struct ThreadCache(&'static str);
+
+    impl ThreadCache {
+        pub fn new(name: &'static str, _: Duration) -> Self {
+            ThreadCache(name)
+        }
+
+        pub fn run(self: &Arc<Self>, task: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+            Builder::new().name(self.0.into()).spawn(task).map(drop)
+        }
+    }
+}
+
+pub mod starter {
+    use crate::sync::thread::are_refused;
+    use loom::thread;
+
+    #[derive(Clone)]
+    pub struct Starter;
+
+    impl Starter {
+        /// On a thread for this alone. What can never succeed is not tried.
+        pub fn until(&self, mut attempt: impl FnMut() -> bool + Send + 'static) {
+            if !are_refused() {
+                thread::spawn(move || {
+                    while !attempt() {
+                        thread::yield_now();
+                    }
+                });
+            }
+        }
+    }
+}
+
 pub mod slow_calls {
     pub struct Wait;
 

@@ -16,7 +16,7 @@ use subject::{Start, Turn, Turns};
 #[allow(dead_code)] // accounts are of no model's interest
 pub mod control;
 #[path = "../../../src/scheduler/demand.rs"]
-mod demand;
+pub mod demand;
 #[path = "../../../src/scheduler/stop.rs"]
 #[allow(dead_code)] // as above
 pub mod stop;
