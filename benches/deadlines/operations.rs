@@ -5,11 +5,14 @@
 //! copies in and out included, and is processor time, so that others on the machine count little. Places where work looks at
 //! its terms only are not seen, so that it may end sooner than this says; others wait for the turn as long as it says.
 //!
+//! Tensors that may have any dimensions have NNHAL_ELEMENTS (2^25), a power of two; with NNHAL_TIMES (1) all calls are so many
+//! times as large.
+//!
 //! A call that is late is measured again, up to three times, and the best counts: a virtual machine's host may take ten
 //! milliseconds to find memory for one huge page. With NNHAL_PLACES=1 it is told where the longest wait of a late call ended.
 
 use crate::common::{ms, setting};
-use crate::large::Large;
+use crate::large::{Call, Large, Size};
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::{Backend, BackendError, CompileOptions, Control};
 use nnhal::ops::{OpError, OperationType};
@@ -21,6 +24,9 @@ use std::time::Duration;
 /// What is wanted.
 const P99: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(10);
+
+/// A loop may go on for as long as it takes.
+const LOOP_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How often a call is measured that is late.
 const RUNS: usize = 3;
@@ -92,16 +98,17 @@ impl Lateness {
 }
 
 pub fn measure(operations: &[OperationType]) {
-    let elements = setting("NNHAL_ELEMENTS", 1 << 25) as u32;
+    let [elements, times] =
+        [("NNHAL_ELEMENTS", 1 << 25), ("NNHAL_TIMES", 1)].map(|(name, usual)| setting(name, usual) as u32);
+    let size = Size { elements, times };
     let backend = CpuBackend::new(1).expect("threads");
     println!("| operation, its slowest call | calls | ms | p99, ms | longest, ms | late calls |");
     println!("|---|---|---|---|---|---|");
     let (mut late, mut failed) = (Vec::new(), Vec::new());
-    // IF and WHILE do nothing themselves but copies, as those of arguments.
-    for &ty in operations.iter().filter(|ty| !matches!(ty, OperationType::IF | OperationType::WHILE)) {
+    for &ty in operations {
         let mut calls = Vec::new();
-        for large in Large::all(ty, elements) {
-            let ran = large.and_then(|large| {
+        for call in Call::all(ty, size) {
+            let ran = call.large(size).and_then(|large| {
                 let lateness = best(&backend, &large).map_err(|why| format!("{}: {why}", large.name))?;
                 Ok((large.name, lateness))
             });
@@ -144,7 +151,7 @@ fn best(backend: &CpuBackend, large: &Large) -> Result<Lateness, BackendError> {
 fn run(backend: &CpuBackend, large: &Large) -> Result<Lateness, BackendError> {
     let arguments = large.arguments();
     let meter = Arc::new(Meter(Mutex::new(Gaps::new())));
-    let control = Control { turn: Some(meter.clone()), ..Control::default() };
+    let control = Control { turn: Some(meter.clone()), loop_timeout: LOOP_TIMEOUT, ..Control::default() };
     let executable = backend.compile(&large.model, &CompileOptions::default(), &control)?;
     let _ = meter.pass(&control);
     let binding = executable.bind(arguments)?;
