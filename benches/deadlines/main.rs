@@ -1,10 +1,11 @@
-//! Deadlines: how late work ends that cannot meet its deadline, because that passes amid the work, and how long others wait
-//! for its turn.
+//! Deadlines: how late work ends that cannot meet its deadline, because that passes amid the work, or whose client cancels it
+//! or dies, and how long others wait for its turn.
 //!
-//!     cargo bench --bench deadlines [-- operations|models [OPERATION...]]
+//!     cargo bench --bench deadlines [-- operations|ends|models [OPERATION...]]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod ends;
 mod large;
 mod models;
 mod operations;
@@ -22,10 +23,12 @@ fn main() {
     match what.as_deref() {
         None => {
             operations::measure(operations);
+            ends::measure(operations);
             models::measure();
         }
         Some("operations") => operations::measure(operations),
+        Some("ends") => ends::measure(operations),
         Some("models") => models::measure(),
-        Some(other) => panic!("{other:?}: expected operations or models"),
+        Some(other) => panic!("{other:?}: expected operations, ends or models"),
     }
 }

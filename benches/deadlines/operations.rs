@@ -3,7 +3,8 @@
 //! What is measured is the time between two yield points, where work gives its turn up and looks at its terms: deadline,
 //! cancellation and its client's death alike. It goes from the call to the return, compilation, the packing of weights and
 //! copies in and out included, and is processor time, so that others on the machine count little. Places where work looks at
-//! its terms only are not seen, so that it may end sooner than this says; others wait for the turn as long as it says.
+//! its terms only are not seen, so that it may end sooner than this says; others wait for the turn as long as it says. What
+//! is freed once work has seen that it is to end is not in it: `ends` has that.
 //!
 //! Tensors that may have any dimensions have NNHAL_ELEMENTS (2^25), a power of two; with NNHAL_TIMES (1) all calls are so many
 //! times as large.
@@ -22,11 +23,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What is wanted.
-const P99: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_millis(10);
+pub const P99: Duration = Duration::from_millis(5);
+pub const LONGEST: Duration = Duration::from_millis(10);
 
 /// A loop may go on for as long as it takes.
-const LOOP_TIMEOUT: Duration = Duration::from_secs(3600);
+pub const LOOP_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How often a call is measured that is late.
 const RUNS: usize = 3;

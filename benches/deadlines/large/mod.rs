@@ -108,6 +108,16 @@ impl Large {
         Ok(Large { name, model: Model { main, referenced: vec![], relaxed: false }, boxes, outputs })
     }
 
+    /// Bytes of its arguments and constants.
+    pub fn bytes(&self) -> usize {
+        let size = |operand: &Operand| match &operand.lifetime {
+            Lifetime::Input => operand.info.byte_size().unwrap_or(0),
+            Lifetime::Constant(constant) => constant.len(),
+            _ => 0,
+        };
+        self.model.main.operands.iter().map(size).chain(self.outputs.iter().copied()).sum()
+    }
+
     /// Memory for an execution.
     pub fn arguments(&self) -> Arguments {
         let main = &self.model.main;
