@@ -1,11 +1,13 @@
 //! Every operation, ended amid its work: by a deadline that passes, by a cancellation, and by the death of its client.
 //!
-//! A call is grown until it takes over a second, or until its arguments would be larger than NNHAL_MIB (2048): the driver may
-//! take twice as much besides. Of the calls of an operation that which is slowest for its bytes is taken; with NNHAL_CALLS=2
-//! the slowest of all as well, which most often has more memory. It is ended at NNHAL_MOMENTS (5) moments, one after the other
-//! in its compilation and its execution, by a deadline, and soon after each by the flag that another thread sets as a client
-//! cancels or dies. Late is what passes from then on until the call returns, by the clock on the wall: with all that is freed.
-//! Work lends its turn when it sees at a yield point that it is to end, before it frees anything: that is when it was seen.
+//! A call is grown until it takes over a second, or until its arguments would be larger than NNHAL_MIB (2048), or one of them
+//! than the driver allows. The driver may take twice as much besides. Of the calls of an operation that which is slowest for
+//! its bytes is taken; with NNHAL_CALLS=2 the slowest of all as well, which most often has more memory.
+//!
+//! It is ended at NNHAL_MOMENTS (5) moments, one after the other in its compilation and its execution, by a deadline, and soon
+//! after each by the flag that another thread sets as a client cancels or dies. Late is what passes from then on until the
+//! call returns, by the clock on the wall: with all that is freed. Work lends its turn when it sees at a yield point that it is
+//! to end, before it frees anything: that is when it was seen.
 //!
 //! An end that is late is measured again, up to three times, and the best counts, for others on the machine take time, too:
 //! see `operations`. The first are counted as well.
