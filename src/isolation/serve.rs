@@ -118,7 +118,7 @@ impl Server {
             let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
             let job = self.read();
             if self.readers.fetch_sub(1, Ordering::Relaxed) == 1 {
-                self.clone().start_reader();
+                self.read_on();
             }
             drop(reading);
             job(&self);
@@ -129,15 +129,23 @@ impl Server {
         }
     }
 
-    fn start_reader(self: Arc<Self>) {
+    /// Has another thread read: at once, or once one can be had, if none reads by then. What this one does may wait for what is to be read.
+    fn read_on(self: &Arc<Self>) {
+        let Err(why) = self.start_reader() else { return };
+        log::warn!("orders wait for a thread to read them, as none can be started: {why}");
+        let server = self.clone();
+        let reads = move || server.readers.load(Ordering::Relaxed) > 0 || server.start_reader().is_ok();
+        self.watcher.starter().until(reads);
+    }
+
+    fn start_reader(self: &Arc<Self>) -> std::io::Result<()> {
         self.readers.fetch_add(1, Ordering::Relaxed);
         let server = self.clone();
-        let thread = std::thread::Builder::new().name("nnhal-serve".into());
-        if let Err(why) = thread.spawn(move || server.work()) {
-            // This thread reads again once it is done.
+        let started = std::thread::Builder::new().name("nnhal-serve".into()).spawn(move || server.work());
+        if started.is_err() {
             self.readers.fetch_sub(1, Ordering::Relaxed);
-            log::warn!("no thread to read on: {why}");
         }
+        started.map(drop)
     }
 
     /// Reads until there is something that may take long.

@@ -4,6 +4,8 @@
 mod alike;
 mod arguments;
 mod artifact;
+#[cfg(test)]
+mod branch_tests;
 mod calls;
 mod chain;
 #[cfg(test)]

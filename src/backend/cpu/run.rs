@@ -15,6 +15,7 @@ use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View, FEW};
 use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use crate::scheduler::{Activity, OperationId, Underway};
+use crate::tensor::TensorInfo;
 use smallvec::SmallVec;
 use std::time::Instant;
 
@@ -229,20 +230,22 @@ impl Machine<'_> {
     }
 
     fn run_if(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
-        let condition = self.copy_of(routine, frame, step.inputs[0])?;
-        let branch = step.routines[if truth(condition.as_ref())? { 0 } else { 1 }];
-        let inputs = step.inputs[3..]
-            .iter()
-            .map(|&v| self.copy_of(routine, frame, v))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut branch_frame = Frame::new(&self.routines[branch], frame.left(), self.control)?;
-        let results = self.call(branch, &mut branch_frame, &inputs);
+        let value = |v: &Option<usize>| v.map_or(Ok(None), |v| frame.value(routine, v));
+        let branch = step.routines[if truth(value(&step.inputs[0])?)? { 0 } else { 1 }];
+        // They are not copied but to where the branch has them: whatever else there was would have to be freed at the end.
+        let inputs = step.inputs[3..].iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let within = &self.routines[branch];
+        let mut branch_frame = Frame::new(within, frame.left(), self.control)?;
+        let ran = self.call(branch, &mut branch_frame, inputs.iter().copied());
+        let ran = ran.and_then(|()| {
+            for (i, (&o, &v)) in step.outputs.iter().zip(&within.outputs).enumerate() {
+                let (info, bytes) = branch_frame.value(within, v)?.ok_or_else(|| no_value(i))?;
+                frame.put(routine, o, &info.dims, |place| Ok(copy(self.control, place, bytes)?))?;
+            }
+            Ok(())
+        });
         branch_frame.free(self.control)?;
-        let results = results?;
-        for (&o, result) in step.outputs.iter().zip(results) {
-            frame.put_tensor(self.control, routine, o, result.info.dims, result.data)?;
-        }
-        Ok(())
+        ran
     }
 
     fn run_while(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
@@ -262,7 +265,7 @@ impl Machine<'_> {
         body_frame.free(self.control)?;
         ended?;
         for (i, (&o, value)) in step.outputs.iter().zip(values).enumerate() {
-            let value = value.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))?;
+            let value = value.ok_or_else(|| no_value(i))?;
             frame.put_tensor(self.control, routine, o, value.info.dims, value.data)?;
         }
         Ok(())
@@ -276,41 +279,47 @@ impl Machine<'_> {
         values: &mut [Option<Tensor>],
     ) -> Result<(), BackendError> {
         let started = Instant::now();
-        while truth(self.call(condition, condition_frame, values)?.first())? {
+        let [outputs_of_condition, outputs_of_body] =
+            [condition, body].map(|index| &self.routines[index].outputs[..]);
+        loop {
+            self.call(condition, condition_frame, values.iter().map(lent))?;
+            let routine = &self.routines[condition];
+            let verdict =
+                outputs_of_condition.first().map_or(Ok(None), |&v| condition_frame.value(routine, v));
+            if !truth(verdict?)? {
+                return Ok(());
+            }
             if started.elapsed() > self.control.loop_timeout {
                 return Err(BackendError::LoopTimeout(self.control.loop_timeout));
             }
             // The subgraphs may have no step that would.
             self.control.yield_point()?;
-            let results = self.call(body, body_frame, values)?;
-            values.iter_mut().zip(results).for_each(|(value, result)| *value = Some(result));
+            self.call(body, body_frame, values.iter().map(lent))?;
+            for (i, (value, &v)) in values.iter_mut().zip(outputs_of_body).enumerate() {
+                // One after the other: there is no more memory at once than must be.
+                *value = None;
+                let next = body_frame.tensor(self.control, &self.routines[body], v)?;
+                *value = Some(next.ok_or_else(|| no_value(i))?);
+            }
         }
-        Ok(())
     }
 
-    /// Runs routine `index` on `inputs`; gives its outputs.
-    fn call(
+    /// Runs routine `index` on `inputs`, in its frame; its outputs are there then.
+    fn call<'t>(
         &self,
         index: usize,
         frame: &mut Frame,
-        inputs: &[Option<Tensor>],
-    ) -> Result<Vec<Tensor>, BackendError> {
+        inputs: impl Iterator<Item = Option<Given<'t>>> + Clone,
+    ) -> Result<(), BackendError> {
         let routine = &self.routines[index];
-        let dims = inputs.iter().map(|input| input.as_ref().map(|input| &input.info.dims[..]));
+        let dims = inputs.clone().map(|input| input.map(|(info, _)| &info.dims[..]));
         frame.start(self.control, routine, dims)?;
         for (i, (&v, input)) in routine.inputs.iter().zip(inputs).enumerate() {
-            let Some(input) = input else { continue };
-            let given =
-                frame.put(routine, v, &input.info.dims, |place| Ok(copy(self.control, place, &input.data)?));
+            let Some((info, bytes)) = input else { continue };
+            let given = frame.put(routine, v, &info.dims, |place| Ok(copy(self.control, place, bytes)?));
             given.map_err(|e| e.at(format_args!("input {i}")))?;
         }
-        self.run_steps(index, frame, None)?;
-        let output = |(i, &v): (usize, &usize)| {
-            frame
-                .tensor(self.control, routine, v)?
-                .ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))
-        };
-        routine.outputs.iter().enumerate().map(output).collect()
+        self.run_steps(index, frame, None)
     }
 
     fn copy_of(
@@ -334,7 +343,18 @@ fn run_known(step: &Step, args: &Args, outs: &mut [Out]) -> Result<(), BackendEr
 }
 
 /// The truth of a condition: any byte but 0.
-fn truth(condition: Option<&Tensor>) -> Result<bool, BackendError> {
-    let byte = condition.and_then(|tensor| tensor.data.first());
+fn truth(condition: Option<Given>) -> Result<bool, BackendError> {
+    let byte = condition.and_then(|(_, bytes)| bytes.first());
     byte.map(|&b| b != 0).ok_or_else(|| BackendError::Failed("the condition has no value".into()))
+}
+
+/// A value, as it is handed to a subgraph.
+type Given<'t> = (&'t TensorInfo, &'t [u8]);
+
+fn lent(value: &Option<Tensor>) -> Option<Given<'_>> {
+    value.as_ref().map(|tensor| (&tensor.info, &tensor.data[..]))
+}
+
+fn no_value(output: usize) -> BackendError {
+    BackendError::Failed(format!("output {output} has no value"))
 }
