@@ -8,7 +8,7 @@
 //! The table and what was there before belong to the process, not to a driver: the kernel has one action for a signal, and all
 //! that it tells the handler is an address.
 
-use super::kernel::page_size;
+use super::kernel::{page_size, stretch};
 use super::regions::{FreeSlots, Regions, Slot};
 use super::MemoryError;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -66,9 +66,24 @@ impl Region {
         }
         let (start, len) = REGIONS.place(self.slot);
         // SAFETY: the region stays mapped as long as `self` lives, and no reference leads into it. A thread that still computes
-        // there meets zeroes, as in any memory of a client. Pages that are the file's still, as another thread is only about
-        // to replace them, lose nothing by this.
-        unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
+        // there meets zeroes, as in any memory of a client. Pages that are the file's still, as another thread is only about to
+        // replace them, lose nothing by this.
+        unsafe { empty(start, len) };
+    }
+}
+
+/// Has the kernel forget the pages of a region, some at a time: it keeps other threads from mapping anything meanwhile. Safe in a
+/// signal's context.
+///
+/// # Safety
+///
+/// It is a mapping of a client's memory, which stays, and no reference leads into it.
+unsafe fn empty(start: usize, len: usize) {
+    let most = stretch(len);
+    for at in (0..len).step_by(most) {
+        let (from, len) = ((start + at) as *mut libc::c_void, most.min(len - at));
+        // SAFETY: a part of it, as the caller promises.
+        unsafe { libc::madvise(from, len, libc::MADV_DONTNEED) };
     }
 }
 
@@ -125,7 +140,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 
 /// Puts zeroed pages in place of the region that holds `address`; whether there is such a region.
 ///
-/// The whole region is replaced at once: one fault costs one system call, and no client can split our mappings.
+/// The whole region is replaced at once: no client can split our mappings. What it held goes before that, by stretches.
 fn heal(address: usize) -> bool {
     // First the mark, then the zeroes: a copy in another thread that meets zeroes must find the mark afterwards.
     let Some((start, len)) = REGIONS.mark(address) else { return false };
@@ -134,6 +149,7 @@ fn heal(address: usize) -> bool {
     // SAFETY: the region is a mapping of client memory, of which nobody holds a reference. The thread that faulted in it
     // keeps it mapped, as does every other that is copying.
     let placed = unsafe {
+        empty(start, len);
         libc::mmap(
             start as *mut libc::c_void,
             len,

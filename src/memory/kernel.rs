@@ -123,6 +123,30 @@ pub(super) fn same_open_file(a: BorrowedFd, b: BorrowedFd) -> Option<bool> {
     }
 }
 
+/// How many of `len` bytes of pages the kernel is to let go of at a time: it keeps other threads from mapping anything meanwhile. Of
+/// very many, most of which nobody touched, it is asked a thousand times or so.
+pub(super) fn stretch(len: usize) -> usize {
+    const LEAST: usize = 4 << 20;
+    (len / 1024).max(LEAST) / LEAST * LEAST
+}
+
+/// Gives mapped pages back, `len` bytes from `start`, which are whole pages: some at a time, from the end on.
+///
+/// # Safety
+///
+/// So many bytes are mapped there, and nobody uses them any more.
+pub(super) unsafe fn unmap(start: *mut libc::c_void, len: usize) {
+    // Miri gives no part of a mapping back.
+    let most = if cfg!(miri) { len.max(1) } else { stretch(len) };
+    let mut left = len;
+    while left > 0 {
+        let some = (left - 1) % most + 1;
+        left -= some;
+        // SAFETY: as the caller promises. What cannot be given back stays, unused, until the process ends.
+        unsafe { libc::munmap(start.wrapping_byte_add(left), some) };
+    }
+}
+
 /// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
 pub fn page_size() -> u64 {
     // SAFETY: sysconf only reads a value.

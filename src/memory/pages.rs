@@ -7,7 +7,7 @@ use super::budget::{Counted, MappedBytes};
 use super::checksum;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
-use super::kernel::page_size;
+use super::kernel::{page_size, unmap};
 use super::zeroed::{bytes_of_pages, ZeroedPages};
 use super::MemoryError;
 use std::fs::File;
@@ -169,7 +169,7 @@ impl Drop for Pages {
         // The watch ends first: once unmapped, the addresses may belong to another mapping.
         self.region = None;
         // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
-        unsafe { libc::munmap(self.base, self.mapped) };
+        unsafe { unmap(self.base, self.mapped) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Zeroed pages of our own, for large buffers: the kernel zeroes each when it is first touched, many at a time where it
 //! has huge pages. Nothing of a client's is ever mapped here.
 
-use super::kernel::page_size;
+use super::kernel::{page_size, unmap};
 use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -164,6 +164,6 @@ impl ZeroedPages {
 impl Drop for ZeroedPages {
     fn drop(&mut self) {
         // SAFETY: they were mapped, and nothing borrows them any more.
-        let _ = unsafe { munmap(self.start, self.len) };
+        unsafe { unmap(self.start.as_ptr(), self.len) };
     }
 }
