@@ -11,7 +11,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,11 @@ use std::time::Duration;
 
 /// The key by which the wake-up descriptor is known.
 const WAKE: u64 = 0;
+/// So much that has happened of one client is told, and so many times that have come, before it is others' turn: one may have
+/// thousands of descriptors, to all of which something happens at once.
+const AT_ONCE: usize = 8;
+/// So many events are had of the kernel at a time.
+const EVENTS: usize = 1024;
 /// How often a descriptor is looked at that the kernel does not watch.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -87,6 +92,9 @@ struct Waits {
     times: BTreeMap<(u64, u64), OnTime>,
 }
 
+/// What has happened and was not told yet: by client, the keys of descriptors and whether they failed.
+type Happened = BTreeMap<Option<u32>, VecDeque<(u64, bool)>>;
+
 /// What the kernel does not watch, and what was to follow.
 struct Refused {
     why: std::io::Error,
@@ -112,9 +120,9 @@ impl Watcher {
         let shared = Arc::new(Shared { epoll, wake, waits, stop, closing });
         let watcher = Watcher { shared: shared.clone(), starter };
         let watch = move || {
-            let mut events = vec![EpollEvent::empty(); 64];
+            let (mut events, mut happened) = (vec![EpollEvent::empty(); EVENTS], Happened::new());
             while !shared.stop.load(Ordering::Acquire) {
-                shared.turn(&mut events);
+                shared.turn(&mut events, &mut happened);
             }
         };
         std::thread::Builder::new().name("nnhal-watcher".into()).spawn(watch)?;
@@ -268,9 +276,10 @@ impl Shared {
         EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::ZERO)
     }
 
-    /// Waits once, and calls for all that happened.
-    fn turn(&self, events: &mut [EpollEvent]) {
-        let count = match self.epoll.wait(events, self.timeout()) {
+    /// Waits once, unless something is left to be told, and calls for some of what has happened of each client.
+    fn turn(&self, events: &mut [EpollEvent], happened: &mut Happened) {
+        let timeout = if happened.is_empty() { self.timeout() } else { EpollTimeout::ZERO };
+        let count = match self.epoll.wait(events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(why) => {
@@ -284,19 +293,32 @@ impl Shared {
                 let _ = self.wake.read(); // nothing to read: awake already
                 continue;
             }
-            let Some((watched, then)) = self.lock().descriptors.remove(&event.data()) else { continue };
-            self.remove(&watched.descriptor);
+            let waits = self.lock();
+            let Some((watched, _)) = waits.descriptors.get(&event.data()) else { continue };
+            let client = watched.client.as_ref().map(|(client, _)| *client);
             let failed = event.events().contains(EpollFlags::EPOLLERR);
-            call(|| then(if failed { Event::Error } else { Event::Ready }, &watched.descriptor));
-            self.close(watched);
+            happened.entry(client).or_default().push_back((event.data(), failed));
         }
-        loop {
+        happened.retain(|_, of_client| {
+            let some = of_client.len().min(AT_ONCE);
+            of_client.drain(..some).for_each(|(key, failed)| self.tell(key, failed));
+            !of_client.is_empty()
+        });
+        for _ in 0..AT_ONCE {
             let mut waits = self.lock();
             let due = waits.times.first_entry().filter(|first| first.key().0 <= boottime_ns());
             let Some(then) = due.map(|due| due.remove()) else { break };
             drop(waits);
             call(then);
         }
+    }
+
+    /// Calls for what has happened to a descriptor, unless that was forgotten meanwhile.
+    fn tell(&self, key: u64, failed: bool) {
+        let Some((watched, then)) = self.lock().descriptors.remove(&key) else { return };
+        self.remove(&watched.descriptor);
+        call(|| then(if failed { Event::Error } else { Event::Ready }, &watched.descriptor));
+        self.close(watched);
     }
 }
 
@@ -353,6 +375,33 @@ mod tests {
         ours.write_all(&[1]).unwrap();
         assert_eq!(heard.recv_timeout(PATIENCE), Ok("readable"));
         watcher.forget(key.unwrap());
+    }
+
+    #[test]
+    fn what_happens_to_very_many_descriptors_of_one_client_holds_up_no_others() {
+        const MANY: usize = 400;
+        let watcher = Watcher::new().unwrap();
+        let (tell, heard) = channel();
+        let watch = |client, fence: &UnixStream| {
+            let (tell, fence) = (tell.clone(), OwnedFd::from(fence.try_clone().unwrap()));
+            let then = move |_: Event, _: &OwnedFd| {
+                std::thread::sleep(Duration::from_millis(1));
+                tell.send(client).unwrap();
+            };
+            watcher.readable(Watched::of(client, fence, Arc::new(())), Box::new(then)).unwrap();
+        };
+        let [(mut many, of_many), (mut one, of_one)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        (0..MANY).for_each(|_| watch(1, &of_many));
+        watch(2, &of_one);
+        many.write_all(&[1]).unwrap();
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(1));
+        one.write_all(&[1]).unwrap();
+        let order: Vec<u32> = (0..MANY).map(|_| heard.recv_timeout(PATIENCE).unwrap()).collect();
+        let before = order.iter().position(|&client| client == 2);
+        assert!(
+            before.is_some_and(|before| before < MANY / 2),
+            "{before:?} of the other client's came before"
+        );
     }
 
     #[test]
