@@ -181,7 +181,8 @@ impl Bound {
         let lent = lending.clone();
         let (client, replies) = (control.client, self.shares.replies.clone());
         let end = move |heard: Result<Said, BackendError>| {
-            let is_long = matches!(heard, Ok(Said::Long(..)));
+            // What was submitted is let go of with its end, and with it the last of a client's file, perhaps.
+            let is_long = patience == NOT_AT_ALL || matches!(heard, Ok(Said::Long(..)));
             let end = move || {
                 let answer = heard.and_then(|said| held.life.read(said));
                 let (outcome, noted) = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);

@@ -35,6 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Threads that stay while they have nothing to do.
 const IDLE: usize = 4;
+/// So many memories are looked up before others may.
+const AT_ONCE: usize = 1000;
 /// What is noted of one run.
 const MOST_SPANS: usize = 1 << 16;
 
@@ -242,8 +244,8 @@ impl Server {
             }
             Order::Release { number } => {
                 let released = self.things().release(number);
-                if let Some(released) = released.filter(|released| released.is_large) {
-                    // All that the service says waits for who reads.
+                if let Some(released) = released {
+                    // All that the service says waits for who reads, and it may be the last of a client's file of any length.
                     self.releases.run(released.client, move || drop(released));
                 }
                 None
@@ -337,7 +339,11 @@ impl Server {
         };
         let pools = memories.len().saturating_mul(size_of::<Option<Memory>>());
         let counted = count(request.footprint().saturating_add(pools))?;
-        let (executable, pools) = self.things().to_bind(executable, memories)?;
+        let (executable, mut pools) = (self.things().to_bind(executable)?, Vec::new());
+        pools.try_reserve_exact(memories.len()).map_err(|_| BackendError::OutOfMemory(memories.len()))?;
+        for some in memories.chunks(AT_ONCE) {
+            pools.extend(self.things().lent(some)?);
+        }
         drop(turn); // the backend may have to wait, and there may be much to let go of
         drop((bytes, counted_bytes));
         let request = Arc::unwrap_or_clone(request);

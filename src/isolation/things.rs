@@ -7,9 +7,6 @@ use crate::scheduler::Stop;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Memory of no more bytes is let go of by who reads.
-pub const SMALL: usize = 1 << 20;
-
 #[derive(Default)]
 pub struct Things {
     /// Each with its client, as memories are.
@@ -37,14 +34,9 @@ pub struct Kept {
     pub _counted: Counted,
 }
 
-/// An executable, and the memories with which it is to be bound.
-pub type ToBind = (Arc<dyn Executable>, Vec<Option<Memory>>);
-
 /// What the service has let go of.
 pub struct Released {
     pub client: u32,
-    /// Whether to drop it may take long.
-    pub is_large: bool,
     _executable: Option<Arc<dyn Executable>>,
     _binding: Option<Arc<Kept>>,
     _memory: Option<Lent>,
@@ -59,8 +51,8 @@ impl Things {
         self.bindings.get(&number).cloned().ok_or_else(|| missing("binding", number))
     }
 
-    pub fn to_bind(&self, executable: u64, memories: Vec<Option<u64>>) -> Result<ToBind, BackendError> {
-        let lent = |number: Option<u64>| match number {
+    pub fn lent(&self, memories: &[Option<u64>]) -> Result<Vec<Option<Memory>>, BackendError> {
+        let lent = |number: &Option<u64>| match *number {
             None => Ok(None),
             Some(number) => match self.memories.get(&number) {
                 Some((_, Ok(memory))) => Ok(Some(memory.clone())),
@@ -68,9 +60,11 @@ impl Things {
                 None => Err(missing("memory", number)),
             },
         };
-        let memories = memories.into_iter().map(lent).collect::<Result<_, _>>()?;
-        let found = self.executable(executable);
-        Ok((found.ok_or_else(|| missing("executable", executable))?, memories))
+        memories.iter().map(lent).collect()
+    }
+
+    pub fn to_bind(&self, executable: u64) -> Result<Arc<dyn Executable>, BackendError> {
+        self.executable(executable).ok_or_else(|| missing("executable", executable))
     }
 
     /// Takes out what has this number, if there is such.
@@ -79,12 +73,8 @@ impl Things {
         let (of_memory, memory) = self.memories.remove(&number).unzip();
         let binding = self.bindings.remove(&number);
         let of_binding = binding.as_ref().map(|kept| kept.client);
-        let is_large = match &memory {
-            Some(memory) => memory.as_ref().is_ok_and(|memory| memory.len() > SMALL),
-            None => true,
-        };
         let client = of_executable.or(of_binding).or(of_memory)?;
-        Some(Released { client, is_large, _executable: executable, _binding: binding, _memory: memory })
+        Some(Released { client, _executable: executable, _binding: binding, _memory: memory })
     }
 }
 

@@ -63,8 +63,21 @@ struct Work {
 impl Work {
     /// Its client, and the line in which it ends if that is not at once.
     fn line_to_end(&self) -> Option<(u32, Arc<Errands>)> {
+        self.at_once.is_none().then(|| self.line())
+    }
+
+    /// Its client, and the line in which that one's executions end.
+    fn line(&self) -> (u32, Arc<Errands>) {
         let prepared = self.execution.prepared();
-        self.at_once.is_none().then(|| (prepared.client(), prepared.core.endings.clone()))
+        (prepared.client(), prepared.core.endings.clone())
+    }
+}
+
+/// Runs `work`: in a client's line, if it is to.
+fn run_in(line: Option<(u32, Arc<Errands>)>, work: impl FnOnce() + Send + 'static) {
+    match line {
+        Some((client, endings)) => endings.run(client, work),
+        None => work(),
     }
 }
 
@@ -181,11 +194,23 @@ impl Task {
             task.end(|state| !state.submitted, Err(BackendError::DeadlinePassed.into()));
             task.stop();
         };
-        self.keep(self.watcher.at(deadline, Box::new(expire)));
+        self.keep(self.watcher.at(deadline, self.in_line(expire)));
         let task = self.clone();
-        let give_up = move || task.finish(Err(BackendError::DeadlinePassed.into()));
+        let give_up = self.in_line(move || task.finish(Err(BackendError::DeadlinePassed.into())));
         let grace = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
-        self.keep(self.watcher.at(deadline.saturating_add(grace), Box::new(give_up)));
+        self.keep(self.watcher.at(deadline.saturating_add(grace), give_up));
+    }
+
+    /// What has `work` done in its client's line, unless it is over: what lets go of a client's memory may take long, as that may be the
+    /// last of a file of any length.
+    fn in_line(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
+        let task = self.clone();
+        Box::new(move || {
+            let line = task.lock().work.as_ref().map(Work::line);
+            if let Some((client, endings)) = line {
+                endings.run(client, work);
+            }
+        })
     }
 
     /// Keeps a wait until it is over.
@@ -205,10 +230,7 @@ impl Task {
         let Some(cancel) = state.cancel.clone() else { return };
         let line = state.work.as_ref().and_then(Work::line_to_end);
         drop(state);
-        match line {
-            Some((client, endings)) => endings.run(client, move || cancel()),
-            None => cancel(),
-        }
+        run_in(line, move || cancel());
     }
 
     /// Has the fences waited for.
@@ -230,7 +252,10 @@ impl Task {
     /// One of its fences is signalled, or failed.
     fn signalled(self: &Arc<Self>, event: Event, fence: &OwnedFd) {
         if event == Event::Error || fence::signalled(fence.as_fd()) == FenceState::Failed {
-            return self.finish(Err(ServiceError::Failed("a fence that it waited for failed".into())));
+            let task = self.clone();
+            let failed =
+                move || task.finish(Err(ServiceError::Failed("a fence that it waited for failed".into())));
+            return self.in_line(failed)();
         }
         let mut state = self.lock();
         state.unsignalled = state.unsignalled.saturating_sub(1);
@@ -318,10 +343,7 @@ impl Task {
                 let ended = move |outcome| {
                     drop((slot, device_waits));
                     let ended = move || task.ended(outcome, claims, fenced, deadline);
-                    match line {
-                        Some((client, endings)) => endings.run(client, ended),
-                        None => ended(),
-                    }
+                    run_in(line, ended);
                 };
                 pending.then(&watcher, Box::new(ended));
                 Ok(())
@@ -433,10 +455,12 @@ impl Drop for Callback {
     fn drop(&mut self) {
         let state = self.task.lock();
         let Some(work) = &state.work else { return };
-        let peer = work.signal.peer();
+        let (client, place) = (work.execution.prepared().client(), work.descriptors.clone());
+        let peer = work.signal.peer().map(|peer| Watched::of(client, peer, place));
         drop(state);
         let (task, watcher) = (self.task.clone(), &self.task.watcher);
-        match peer.and_then(|peer| watcher.closed(peer, Box::new(move |_, _| task.abandon()))) {
+        let abandon = self.task.in_line(move || task.abandon());
+        match peer.and_then(|peer| watcher.closed(peer, Box::new(move |_, _| abandon()))) {
             Ok(key) => self.task.keep(key),
             Err(why) => {
                 log::warn!("a fence is not watched: {why}");

@@ -50,7 +50,7 @@ impl Executable for Device {
 
 impl Device {
     fn see(&self, seen: Seen) {
-        self.seen.lock().unwrap().send(seen).unwrap();
+        let _ = self.seen.lock().unwrap().send(seen); // the test may be over before its executions are
     }
 }
 
@@ -318,12 +318,12 @@ impl Binding for Tells {
 }
 
 #[test]
-fn what_does_not_end_at_once_is_cancelled_in_its_clients_line_at_its_deadline_and_when_it_is_given_up() {
+fn an_execution_is_cancelled_in_its_clients_line_at_its_deadline_and_when_it_is_given_up() {
     let driver = driver(CpuBackend::new(1).unwrap());
     let core = driver.core();
     let (tell, told) = channel();
     let device = Arc::new(Tells { interface: float_in_and_out(), told: tell });
-    for (at_once, thread) in [(true, "nnhal-watcher"), (false, "nnhal-errand")] {
+    for at_once in [true, false] {
         let places = if at_once { None } else { Some(core.at_once.take(1, 8).unwrap()) };
         for is_given_up in [false, true] {
             let execution = execution_of(&driver, device.clone(), false);
@@ -331,7 +331,7 @@ fn what_does_not_end_at_once_is_cancelled_in_its_clients_line_at_its_deadline_an
             let result = launch(execution, &[], Times::new(deadline, -1).unwrap(), None).unwrap();
             assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("submitted"));
             let result = (!is_given_up).then_some(result);
-            assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(thread));
+            assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("nnhal-errand"));
             drop(result);
         }
         drop(places);
