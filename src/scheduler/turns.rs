@@ -18,6 +18,9 @@ use std::sync::{Arc, PoisonError};
 
 /// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
 const SLICE_NS: i64 = 200_000;
+/// What a client has had more than others is remembered up to so much while it neither computes nor waits: more than it can have before
+/// it gives way.
+const DEBT_NS: i64 = 10 * SLICE_NS;
 /// Waiting for so many nanoseconds raises a priority by one level, so that none starves.
 pub(super) const AGING_NS: i64 = 1_000_000_000;
 const PRIORITIES: usize = Priority::High as usize + 1;
@@ -38,7 +41,8 @@ pub struct Turns {
     epoch: Instant,
 }
 
-/// The clients that compute or wait. In their order, so that the same calls always have the same end.
+/// The clients that compute or wait, and of those that do neither the ones that have had more, as they may be back in a moment. In their
+/// order, so that the same calls always have the same end.
 type State = BTreeMap<u32, Client>;
 
 /// Times are in nanoseconds since the epoch.
@@ -119,6 +123,11 @@ impl Client {
 
     fn is_waiting(&self) -> bool {
         self.waiting.iter().any(|line| !line.is_empty())
+    }
+
+    /// Whether it neither computes nor waits.
+    fn is_away(&self) -> bool {
+        self.computing == 0 && !self.is_waiting()
     }
 
     fn may_have_another(&self, most_of_one: usize) -> bool {
@@ -236,11 +245,15 @@ impl Turns {
     }
 
     /// Makes room for a client. One that comes, or comes again, is a little behind those who compute, and so the next:
-    /// what it left unused while it was away is gone.
+    /// what it left unused while it was away is gone. What it has had more is not: who has short runs would always be next.
     fn admit<'s>(&self, state: &'s mut State, client: u32, now: i64) -> &'s mut Client {
-        let least = state.values().map(|other| other.had(now)).min();
-        let used = least.map_or(0, |least| least - 2 * SLICE_NS);
-        state.entry(client).or_insert_with(|| Client { used, ..Client::default() })
+        let (least, new) = (least(state, now), Client { used: i64::MIN, ..Client::default() });
+        let own = state.entry(client).or_insert(new);
+        if own.is_away() {
+            let [ahead, most] = [-2 * SLICE_NS, DEBT_NS].map(|more| least.map_or(0, |least| least + more));
+            own.used = own.used.clamp(ahead, most);
+        }
+        own
     }
 
     /// Has another wait in line from `now` on.
@@ -334,16 +347,20 @@ impl Turn {
                 None => drop(turns.computing.fetch_sub(1, Ordering::Relaxed)),
             }
         }
-        forget_idle(&mut state, self.seat.client);
+        forget_away(&mut state, now);
         next
     }
 }
 
-/// Drops a client that neither computes nor waits.
-fn forget_idle(state: &mut State, client: u32) {
-    if state.get(&client).is_some_and(|client| client.computing == 0 && !client.is_waiting()) {
-        state.remove(&client);
-    }
+/// The least time that any client has had that computes or waits.
+fn least(state: &State, now: i64) -> Option<i64> {
+    state.values().filter(|client| !client.is_away()).map(|client| client.had(now)).min()
+}
+
+/// Drops clients that neither compute nor wait, and have had no more than those that do.
+fn forget_away(state: &mut State, now: i64) {
+    let least = least(state, now);
+    state.retain(|_, client| !client.is_away() || least.is_some_and(|least| client.used > least));
 }
 
 impl InLine {
@@ -351,7 +368,7 @@ impl InLine {
     pub fn leave(&self) {
         let mut state = self.turns.lock();
         let left = self.turns.leave(&mut state, &self.seat, self.turns.now());
-        forget_idle(&mut state, self.seat.client);
+        forget_away(&mut state, self.turns.now());
         drop(state);
         drop(left); // its end may do anything: not under the lock
     }
@@ -416,3 +433,7 @@ impl std::fmt::Debug for Turn {
 #[cfg(test)]
 #[path = "turns_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "turns_share_tests.rs"]
+mod share_tests;
