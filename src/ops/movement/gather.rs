@@ -45,6 +45,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
 
 /// Bytes copied in one go.
 const STRETCH: usize = 1 << 18;
+/// Bytes that slices may be of so that most are on pages which were touched before.
+const NEAR: usize = 1 << 20;
 
 /// Writes, for each group of `rows` slices of `slice` bytes in `from`, those that `indices` name.
 pub fn take_slices(
@@ -63,7 +65,8 @@ pub fn take_slices(
     if slice == 0 || group == 0 || indices.is_empty() {
         return Err(OpError::failed(format!("there are no slices, but {} indices", indices.len())));
     }
-    let mut pace = Pace::new(args);
+    // Where there are many pages, each slice may be on one that was never touched.
+    let (mut pace, each) = (Pace::new(args), if from.len() > NEAR { 256 } else { 16 });
     for (from, to) in from.chunks_exact(group).zip(out.data.chunks_exact_mut(slice * indices.len())) {
         for (to, &index) in to.chunks_exact_mut(slice).zip(indices) {
             let row = usize::try_from(index).ok().filter(|&row| row < rows);
@@ -73,7 +76,7 @@ pub fn take_slices(
             for (to, from) in to.chunks_mut(STRETCH).zip(from.chunks(STRETCH)) {
                 to.copy_from_slice(from);
                 // A step is about a byte of a short slice, or eight of a long one.
-                pace.spend(16 + to.len() / 8)?;
+                pace.spend(each + to.len() / 8)?;
             }
         }
     }

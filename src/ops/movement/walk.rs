@@ -9,10 +9,12 @@ use crate::tensor::{OperandType, TensorInfo};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 /// Elements moved in one go, between notes of the work done.
-const CHUNK: i64 = 1 << 16;
-/// What moving an element costs that does not lie beside the one before: each may be on a page of its own, touched for the
-/// first time.
-const APART: i64 = 16;
+const CHUNK: usize = 1 << 16;
+/// What moving an element costs that does not lie beside the one before, and one that lies a page from it or more: that page may be
+/// touched for the first time.
+const APART: usize = 16;
+const PAGE: u64 = 4096;
+const ON_A_PAGE: usize = 512;
 
 /// Elements of input `input` that go to output `output`.
 #[derive(Clone, Debug)]
@@ -164,16 +166,24 @@ impl<T: Copy> Run<'_, T> {
         match axes {
             [] => self.row(Axis { count: 1, from: 1, to: 1 }, from, to),
             [row] => self.row(*row, from, to),
-            [outer, inner @ ..] => {
-                (0..outer.count).try_for_each(|i| self.axes(inner, from + i * outer.from, to + i * outer.to))
-            }
+            [outer, inner @ ..] => (0..outer.count).try_for_each(|i| {
+                self.pace.spend(Self::apart(outer))?;
+                self.axes(inner, from + i * outer.from, to + i * outer.to)
+            }),
         }
     }
 
+    /// What it costs to go one step along an axis.
+    fn apart(axis: &Axis) -> usize {
+        let step = axis.from.unsigned_abs().max(axis.to.unsigned_abs()).min(PAGE);
+        APART + ON_A_PAGE * (step * size_of::<T>() as u64).min(PAGE) as usize / PAGE as usize
+    }
+
     fn row(&mut self, axis: Axis, from: i64, to: i64) -> Result<(), OpError> {
-        let steps = if (axis.from, axis.to) == (1, 1) { 1 } else { APART };
-        for first in (0..axis.count).step_by((CHUNK / steps) as usize) {
-            let count = (CHUNK / steps).min(axis.count - first);
+        let steps = if (axis.from, axis.to) == (1, 1) { 1 } else { Self::apart(&axis) };
+        let most = CHUNK.div_ceil(steps) as i64;
+        for first in (0..axis.count).step_by(most as usize) {
+            let count = most.min(axis.count - first);
             let (mut from, mut to) = (from + first * axis.from, to + first * axis.to);
             if (axis.from, axis.to) == (1, 1) {
                 let (from, to, count) = (from as usize, to as usize, count as usize);
@@ -185,7 +195,7 @@ impl<T: Copy> Run<'_, T> {
                     to += axis.to;
                 }
             }
-            self.pace.spend((count * steps) as usize)?;
+            self.pace.spend(count as usize * steps)?;
         }
         Ok(())
     }
@@ -255,9 +265,9 @@ mod tests {
                 Err(OpError::Cancelled)
             }
         }
-        let n = 2 * CHUNK;
+        let n = 2 * CHUNK as i64;
         let (from, mut to) = (vec![1; n as usize], vec![0; n as usize]);
         assert_eq!(run(&Walk::new([(n, 1, 1)]), &from, &mut to, &Cancelled), Err(OpError::Cancelled));
-        assert_eq!(to[CHUNK as usize], 0);
+        assert_eq!(to[CHUNK], 0);
     }
 }

@@ -16,6 +16,11 @@ const BLOCK: usize = 32;
 
 /// Bytes that strides which advance together move in one round: the caches keep them for the next stride.
 const NEAR: usize = 32 * 1024;
+/// Bytes of a page, and bytes that elements of a row may be apart altogether: each page may be touched for the first time, which takes
+/// some microseconds.
+const PAGE: usize = 4096;
+const APART: usize = 1 << 20;
+
 /// Strides that advance together. A unit of so many takes well under a millisecond, and is not shared out.
 const MOST_TOGETHER: usize = 16;
 
@@ -51,7 +56,7 @@ pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Opt
             _ => None,
         };
         pace.spend(if table.is_some() { TABLE } else { WALK }).ok()?;
-        let stride = Stride::new(step.input, step.output, start, axes, table)?;
+        let stride = Stride::new((step.input, step.output), size, start, axes, table)?;
         if runs {
             strides.push(stride);
         }
@@ -100,15 +105,18 @@ struct Stride {
     /// An axis along which the input's elements are neighbours, while those of a row are not.
     across: Option<Axis>,
     row: Axis,
+    /// Elements of a row that are moved in one go.
+    segment: usize,
     /// By what a byte is replaced.
     table: Option<Table>,
 }
 
 impl Stride {
-    /// `None` where the walk does not write rows, or may write an element twice, and where there is no memory.
+    /// Of elements of `size` bytes. `None` where the walk does not write rows, or may write an element twice, and where there is no
+    /// memory.
     fn new(
-        input: usize,
-        output: usize,
+        (input, output): (usize, usize),
+        size: usize,
         start: (usize, usize),
         mut axes: Vec<Axis>,
         table: Option<Table>,
@@ -126,7 +134,10 @@ impl Stride {
         let across = axes.iter().position(is_across).map(|i| axes.remove(i));
         let mut outer = reserved(axes.len()).ok()?;
         outer.extend(axes);
-        Some(Stride { input, output, start, outer, across, row, table })
+        // Fewer if a unit has those of a block's rows.
+        let most = if across.is_some() { SEGMENT / BLOCK } else { SEGMENT };
+        let segment = most.min(APART / near(row.from, size).max(near(row.to, size)).max(1));
+        Some(Stride { input, output, start, outer, across, row, segment, table })
     }
 
     /// Rows or bands of a block's rows.
@@ -137,23 +148,27 @@ impl Stride {
     /// In how many parts a unit's block is done, along the axis across and along the row.
     fn parts(&self) -> (usize, usize) {
         let across = self.across.map_or(1, |axis| (axis.count as usize).div_ceil(BLOCK));
-        (across, (self.row.count as usize).div_ceil(self.segment()))
-    }
-
-    /// Elements of a row that are moved in one go: fewer if a unit has those of a block's rows.
-    fn segment(&self) -> usize {
-        if self.across.is_some() {
-            SEGMENT / BLOCK
-        } else {
-            SEGMENT
-        }
+        (across, (self.row.count as usize).div_ceil(self.segment))
     }
 
     /// Bytes or so of a unit.
     fn unit_size(&self) -> usize {
         let across = self.across.map_or(1, |axis| (axis.count as usize).min(BLOCK));
-        across * (self.row.count as usize).min(self.segment())
+        across * (self.row.count as usize).min(self.segment)
     }
+
+    /// Bytes or so of the pages that a unit is the first to touch, perhaps.
+    fn span(&self, size: usize) -> usize {
+        let both = |axis: &Axis| near(axis.from, size) + near(axis.to, size);
+        let row = both(&self.row) * (self.row.count as usize).min(self.segment);
+        let rows = self.across.map_or(0, |axis| near(axis.to, size) * (axis.count as usize).min(BLOCK));
+        (row + rows).max(self.outer.last().map_or(0, both))
+    }
+}
+
+/// The bytes of a step over elements of `size` bytes, but no more than it has of pages.
+fn near(step: i64, size: usize) -> usize {
+    usize::try_from(step.unsigned_abs()).map_or(PAGE, |step| step.saturating_mul(size).min(PAGE))
 }
 
 impl Kernel for Movement {
@@ -205,7 +220,7 @@ impl Movement {
         work: Work,
     ) -> Result<(), OpError> {
         let units = strides.first().map_or(0, Stride::units);
-        let (mut bytes, mut picoseconds) = (0, 0);
+        let (mut bytes, mut picoseconds, mut span) = (0, 0, 0);
         let mut ways = SmallVec::<[(&Stride, View<u8>, &Target<u8>); 4]>::with_capacity(strides.len());
         for stride in strides {
             let from = inputs.get(stride.input).copied().flatten().ok_or(OpError::Unresolved)?;
@@ -213,10 +228,11 @@ impl Movement {
             let strided = stride.across.is_some() || (stride.row.from, stride.row.to) != (1, 1);
             let unit = stride.unit_size() * self.size;
             bytes += unit;
+            span += stride.span(self.size);
             picoseconds += unit * if strided { 800 } else { 100 } + 10_000;
             ways.push((stride, from, to));
         }
-        let count = work.units_per_task(units, picoseconds, 2 * bytes);
+        let count = work.units_per_task(units, picoseconds, 2 * bytes).min(2 * APART / span.max(1)).max(1);
         let at_once = (NEAR / bytes.max(1)).max(1);
         work.in_parts(units, count, |units| {
             for first in units.clone().step_by(at_once) {
@@ -319,8 +335,8 @@ impl Stride {
         from: View<u8>,
         to: &Target<u8>,
     ) {
-        let (first, band) = (part * self.segment(), band * BLOCK);
-        let count = self.segment().min(self.row.count as usize - first);
+        let (first, band) = (part * self.segment, band * BLOCK);
+        let count = self.segment.min(self.row.count as usize - first);
         let (source, target) =
             (source + first as i64 * self.row.from, target as usize + first * self.row.to as usize);
         match self.across {

@@ -135,6 +135,15 @@ fn elements_on_pages_of_their_own_give_way_by_how_many_they_are() {
         let Ran { passed, .. } = run(ty, &inputs, std::slice::from_ref(output)).expect("a kernel");
         assert!(passed >= APART as usize >> 11, "{ty}: {passed} yield points");
     }
+    // One byte of each page, and two.
+    let (pages, byte) =
+        (bytes(TENSOR_QUANT8_ASYMM, &[APART / 2, 4096]), bytes(TENSOR_QUANT8_ASYMM, &[1]).info);
+    for width in [1, 2] {
+        let part = i32s(&[2], &[APART as i32 / 2, width]);
+        let inputs = [pages.clone(), i32s(&[2], &[0, 7]), part];
+        let Ran { passed, .. } = run(SLICE, &inputs, std::slice::from_ref(&byte)).expect("a kernel");
+        assert!(passed >= APART as usize >> 11, "{width} of a page: {passed} yield points");
+    }
 }
 
 #[test]
