@@ -6,9 +6,11 @@ use super::core::Core;
 use super::profile;
 use super::report::{report, View};
 use crate::aidl::{BnDiagnostics, IDiagnostics, IPreparedModel, IRecorder, Model, ModelDescription};
+use crate::backend::BackendError;
 use crate::ipc::{self, BinderResult, Interface, StatusCode, Strong};
+use crate::ops::Interrupt as _;
 use crate::quota::Quota;
-use crate::scheduler::was_read;
+use crate::scheduler::{caller_gone, was_read, Control};
 use nix::unistd::geteuid;
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
@@ -41,7 +43,15 @@ impl Interface for Diagnostics {
 
 impl IDiagnostics for Diagnostics {
     fn status(&self) -> BinderResult<String> {
-        handle(&self.core, "IDiagnostics.status", || Ok(report(&self.core, view_of_caller()).json()))
+        handle(&self.core, "IDiagnostics.status", || {
+            // It is about all that is alive: a client with many connections would have as many threads at it.
+            let client = ipc::calling_uid();
+            let _place = self.core.quotas.check(client)?;
+            let control = Control { client, cancelled: caller_gone(), ..Control::default() };
+            let turn = self.core.call_turns.check(&control);
+            turn.yield_point().map_err(BackendError::from)?;
+            Ok(report(&self.core, view_of_caller()).json())
+        })
     }
 
     fn refusals(&self, model: &Model) -> BinderResult<Vec<String>> {
@@ -141,6 +151,31 @@ fn reasons(support: Vec<Result<(), String>>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::service::Driver;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn who_asks_how_the_driver_is_takes_a_turn() {
+        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+        let core = driver.core();
+        let diagnostics = new_binder(core.clone());
+        let turns = (std::thread::available_parallelism().unwrap().get() / 2).max(2) as u32;
+        let others: Vec<_> = (1..=turns)
+            .map(|client| core.call_turns.check(&Control { client, ..Control::default() }))
+            .inspect(|other| other.yield_point().unwrap())
+            .collect();
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| diagnostics.status().unwrap());
+            let began = Instant::now();
+            while core.call_turns.load().waiting == 0 {
+                assert!(began.elapsed() < Duration::from_secs(20), "it needs no turn");
+                std::thread::yield_now();
+            }
+            drop(others);
+            assert!(asks.join().unwrap().starts_with('{'));
+        });
+    }
 
     #[test]
     fn arguments_of_a_dump_are_read() {

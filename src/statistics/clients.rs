@@ -115,7 +115,7 @@ impl Clients {
         let mut all: Vec<ClientCounts> = entries.map(|(uid, client)| client.counts(*uid)).collect();
         drop(state);
         all.iter_mut().for_each(ClientCounts::complete);
-        all.sort_by_key(|client| (std::cmp::Reverse(client.executions.times.count()), client.uid));
+        all.sort_by_cached_key(|client| (std::cmp::Reverse(client.executions.times.count()), client.uid));
         all
     }
 
@@ -157,7 +157,7 @@ impl ClientCounts {
             self.bursts += model.bursts();
             self.processes.extend(model.process);
         }
-        models.sort_by_key(|(totals, model)| (std::cmp::Reverse(totals.times.count()), model.id));
+        models.sort_by_cached_key(|(totals, model)| (std::cmp::Reverse(totals.times.count()), model.id));
         self.models = models.into_iter().map(|(_, model)| model).collect();
     }
 }
