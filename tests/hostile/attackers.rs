@@ -4,6 +4,7 @@
 use crate::common::fmq::{extension, packet, Burst};
 use crate::common::loops::loop_model;
 use crate::common::{argument, ashmem, floats, long_model, memfd, request, sum_model, Connection};
+use crate::floods;
 use binder::{BinderResult, Interface, Strong};
 use nnhal::aidl::*;
 use nnhal::client::PrepareOptions;
@@ -27,7 +28,7 @@ pub const ENDLESS_COMPILATIONS: usize = 4;
 /// The one that has models decoded.
 pub const LARGE_MODELS: usize = 5;
 
-pub const WAYS: [Way; 15] = [
+pub const WAYS: [Way; 22] = [
     ("memory that vanishes", has_memory_vanish),
     ("endless loops", loops_for_ever),
     ("large work", works_without_end),
@@ -43,6 +44,13 @@ pub const WAYS: [Way; 15] = [
     ("saves and loads", crate::storage::saves_and_loads),
     ("damaged cache files", crate::storage::damages_files),
     ("a full disk", crate::storage::fills_the_disk),
+    ("small calls", floods::calls_without_end),
+    ("its state asked for", floods::asks_for_its_state),
+    ("packets that fail", floods::sends_bad_packets),
+    ("fences at once", floods::signals_at_once),
+    ("bytes far apart", floods::maps_much),
+    ("files given up", floods::gives_up_files),
+    ("short runs", floods::runs_shortly),
 ];
 
 /// What an honest client does with as much work as the attackers': one execution after the other. Its number as a way is the

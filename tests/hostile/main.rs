@@ -9,6 +9,7 @@ mod daemon;
 mod decoding;
 mod disk;
 mod drivers;
+mod floods;
 mod innocent;
 mod limits;
 mod memory;

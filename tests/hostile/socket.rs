@@ -2,6 +2,7 @@
 
 use crate::daemon::{wait_until, Daemon};
 use nix::sys::socket::{sendmsg, ControlMessage, MsgFlags};
+use nnhal::scheduler::limits;
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsRawFd;
@@ -12,8 +13,8 @@ use std::time::Duration;
 /// The bytes that begin a session: version 2, with descriptors.
 const GREETING: [u8; 16] = [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const INIT: [u8; 8] = *b"cci\0\0\0\0\0";
-/// The most that the wire knows.
-const LARGEST: u32 = 64 << 20;
+/// What a message is said to have that does not come: a client may have some of these.
+const BEGUN: u32 = 128 << 10;
 const DESCRIPTORS: usize = 64;
 
 fn header(command: u32, size: u32) -> Vec<u8> {
@@ -26,7 +27,7 @@ fn one_way(number: u64) -> Vec<u8> {
 }
 
 /// A call that asks the session how many threads it serves.
-fn question() -> Vec<u8> {
+pub fn question() -> Vec<u8> {
     call(0, 0)
 }
 
@@ -41,11 +42,11 @@ fn call(flags: u32, number: u64) -> Vec<u8> {
 
 /// What a client sends that never finishes its first message.
 pub fn begun_frame() -> Vec<u8> {
-    [&GREETING[..], &INIT, &header(0, LARGEST)].concat()
+    [&GREETING[..], &INIT, &header(0, BEGUN)].concat()
 }
 
 /// A session of one connection.
-fn session(socket: &Path) -> UnixStream {
+pub fn session(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).expect("connected");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
     stream.write_all(&GREETING).expect("a greeting");
@@ -152,11 +153,12 @@ fn one_way_calls_are_not_parked() {
 #[test]
 fn messages_that_do_not_come_are_counted() {
     let daemon = Daemon::start();
-    // One is as much as a client may have. Which of the two the daemon reads first is its own affair.
+    // One is more than half of what a client may have. Which of the two the daemon reads first is its own affair.
+    let large = u32::try_from(limits::CALL_BYTES.quota().per_client() / 3 * 2).expect("a size");
     let mut held = session(&daemon.socket());
     let mut refused = session(&daemon.socket());
     for stream in [&mut held, &mut refused] {
-        stream.write_all(&header(0, LARGEST)).expect("a header");
+        stream.write_all(&header(0, large)).expect("a header");
         stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a time limit");
     }
     wait_until("one of two is refused", || {
@@ -168,7 +170,7 @@ fn messages_that_do_not_come_are_counted() {
     drop(held);
     wait_until("what the first held is given back", || {
         let mut third = session(&daemon.socket());
-        third.write_all(&header(0, LARGEST)).expect("a header");
+        third.write_all(&header(0, large)).expect("a header");
         third.set_read_timeout(Some(Duration::from_millis(200))).expect("a time limit");
         !is_ended(&mut third)
     });
