@@ -102,13 +102,15 @@ pub fn signals_at_once(socket: &Path) {
     let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
     loop {
         let fence = ClientFence::new();
-        let list: Vec<ParcelFileDescriptor> = (0..60).map(|_| fence.list()).flatten().collect();
+        let list: Vec<ParcelFileDescriptor> = (0..60).flat_map(|_| fence.list()).collect();
         let mut results = Vec::new();
         while let Ok(result) = model.executeFenced(&request, &list, false, -1, -1, -1) {
             results.push(result);
         }
         fence.signal();
-        results.iter().for_each(|result| drop(fences::wait(result, PATIENCE)));
+        for result in &results {
+            let _ = fences::wait(result, PATIENCE);
+        }
     }
 }
 
