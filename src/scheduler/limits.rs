@@ -174,26 +174,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_out_of_a_message_is_as_large_as_is_said() {
-        use crate::aidl::{
-            Memory, Model, Operand, Operation, Request, RequestArgument, Subgraph, TokenValuePair,
-        };
-        // That there is one, and that it has no more to say.
-        const LEAST: usize = 8;
-        let sizes = [
-            size_of::<Operand>(),
-            size_of::<Operation>(),
-            size_of::<Subgraph>(),
-            size_of::<RequestArgument>(),
-            size_of::<Memory>(),
-            size_of::<TokenValuePair>(),
-        ];
-        assert!(sizes.iter().all(|size| size.div_ceil(LEAST) <= 17), "{sizes:?}");
-        // One message has one of these.
-        assert!(size_of::<Model>() + size_of::<Request>() < 1 << 10);
-    }
-
-    #[test]
     fn mappings_leave_a_quarter_of_what_a_process_may_have() {
         const MAX_MAP_COUNT: u64 = 65_530; // as Linux has it unless told otherwise
         let device_buffers = 8192;

@@ -5,6 +5,7 @@ use crate::campaign::FIRST_USER;
 use crate::common::campaign::amount;
 use crate::common::{floats, floor_model, long_model, request, Connection};
 use crate::daemon::{wait_until, Daemon};
+use nnhal::aidl::*;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -137,4 +138,21 @@ fn a_message_that_is_larger_once_it_is_read_ends_no_daemon() {
         assert!(answered > 0 || times > 1 || kib > 200, "messages of {kib} KiB are not answered");
     }
     daemon.serves_an_honest_client();
+}
+
+#[test]
+fn what_is_read_out_of_a_message_is_as_large_as_its_limit_says() {
+    // That there is one, and that it has no more to say.
+    const LEAST: usize = 8;
+    let sizes = [
+        size_of::<Operand>(),
+        size_of::<Operation>(),
+        size_of::<Subgraph>(),
+        size_of::<RequestArgument>(),
+        size_of::<Memory>(),
+        size_of::<TokenValuePair>(),
+    ];
+    assert!(sizes.iter().all(|size| size.div_ceil(LEAST) <= 17), "{sizes:?}");
+    // One message has one of these.
+    assert!(size_of::<Model>() + size_of::<Request>() < 1 << 10);
 }
