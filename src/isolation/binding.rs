@@ -181,8 +181,8 @@ impl Bound {
         let lent = lending.clone();
         let (client, replies) = (control.client, self.shares.replies.clone());
         let end = move |heard: Result<Said, BackendError>| {
-            // What was submitted is let go of with its end, and with it the last of a client's file, perhaps.
-            let is_long = patience == NOT_AT_ALL || matches!(heard, Ok(Said::Long(..)));
+            // Its end lets go of what was submitted, perhaps of the last of a client's file.
+            let may_take_long = patience == NOT_AT_ALL || matches!(heard, Ok(Said::Long(..)));
             let end = move || {
                 let answer = heard.and_then(|said| held.life.read(said));
                 let (outcome, noted) = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
@@ -192,7 +192,7 @@ impl Bound {
                 drop((claimed, lent, bound, held, in_file)); // before anybody hears of the end
                 completer.complete(outcome);
             };
-            match is_long {
+            match may_take_long {
                 true => replies.run(client, end),
                 false => end(),
             }

@@ -64,27 +64,48 @@ fn checked(core: &Core) -> u64 {
     quotas.iter().find(|(what, _)| *what == limits::CHECKS.what).unwrap().1.held()
 }
 
+/// Each turn to check arguments, all of other clients.
+fn all_turns(core: &Core) -> Vec<Control> {
+    let turns = (std::thread::available_parallelism().unwrap().get() / 2).max(2) as u32;
+    let check = |client| core.call_turns.check(&Control { client, ..Control::default() });
+    (1..=turns).map(check).inspect(|other| other.yield_point().unwrap()).collect()
+}
+
+/// Returns once a call waits for such a turn.
+fn wait_for_a_wait(core: &Core) {
+    let began = Instant::now();
+    while core.call_turns.load().waiting == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "it needs no turn");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_asks_how_the_driver_is_takes_a_turn() {
+    let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+    let core = driver.core();
+    let (diagnostics, others) = (crate::service::diagnostics::new_binder(core.clone()), all_turns(core));
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| diagnostics.status().unwrap());
+        wait_for_a_wait(core);
+        drop(others);
+        assert!(asks.join().unwrap().starts_with('{'));
+    });
+}
+
 #[test]
 fn who_waits_for_a_turn_to_copy_constants_counts_as_checking_a_model() {
     let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
     let core = driver.core();
     let all = limits::MAPPINGS.quota().per_client() as usize;
     let _mapped = core.quotas.mappings(ipc::calling_uid(), all).unwrap();
-    let turns = (std::thread::available_parallelism().unwrap().get() / 2).max(2) as u32;
-    let others: Vec<_> = (1..=turns)
-        .map(|client| core.call_turns.check(&Control { client, ..Control::default() }))
-        .inspect(|other| other.yield_point().unwrap())
-        .collect();
+    let others = all_turns(core);
     std::thread::scope(|scope| {
         let (preference, priority) = (ExecutionPreference::FAST_SINGLE_ANSWER, Priority::MEDIUM);
         let copies = scope.spawn(move || {
             Compilation::new(core, &model(), preference, priority, -1, &Control::default()).map(drop)
         });
-        let began = Instant::now();
-        while core.call_turns.load().waiting == 0 {
-            assert!(began.elapsed() < Duration::from_secs(20), "it needs no turn");
-            std::thread::yield_now();
-        }
+        wait_for_a_wait(core);
         assert_eq!(checked(core), 1);
         drop(others);
         copies.join().unwrap().unwrap();

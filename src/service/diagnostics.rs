@@ -152,31 +152,6 @@ fn reasons(support: Vec<Result<(), String>>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::cpu::CpuBackend;
-    use crate::service::Driver;
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn who_asks_how_the_driver_is_takes_a_turn() {
-        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
-        let core = driver.core();
-        let diagnostics = new_binder(core.clone());
-        let turns = (std::thread::available_parallelism().unwrap().get() / 2).max(2) as u32;
-        let others: Vec<_> = (1..=turns)
-            .map(|client| core.call_turns.check(&Control { client, ..Control::default() }))
-            .inspect(|other| other.yield_point().unwrap())
-            .collect();
-        std::thread::scope(|scope| {
-            let asks = scope.spawn(|| diagnostics.status().unwrap());
-            let began = Instant::now();
-            while core.call_turns.load().waiting == 0 {
-                assert!(began.elapsed() < Duration::from_secs(20), "it needs no turn");
-                std::thread::yield_now();
-            }
-            drop(others);
-            assert!(asks.join().unwrap().starts_with('{'));
-        });
-    }
 
     #[test]
     fn arguments_of_a_dump_are_read() {
