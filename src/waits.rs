@@ -2,13 +2,15 @@
 //!
 //! Must not know what work that is. Where nobody watches, a note costs a look at a variable of the thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 thread_local! {
     /// Those of the work that this thread does.
     static CURRENT: RefCell<Option<Arc<Waits>>> = const { RefCell::new(None) };
+    /// What it does before it waits.
+    static BEFORE: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
 /// The waits of one piece of work.
@@ -32,8 +34,21 @@ pub struct Watched {
 /// A wait, until dropped. Waits are not nested.
 pub struct Wait(Option<Arc<Waits>>);
 
+/// Has the calling thread call `then` before it waits for anything, once.
+pub fn before_next(then: fn()) {
+    let _ = BEFORE.try_with(|before| before.set(Some(then))); // a thread that ends waits for nothing
+}
+
+/// For a thread that may wait from here on.
+pub fn about_to_wait() {
+    if let Ok(Some(then)) = BEFORE.try_with(Cell::take) {
+        then();
+    }
+}
+
 /// Notes that the thread waits for `what`.
 pub fn wait_for(what: &'static str) -> Wait {
+    about_to_wait();
     // A thread that is ending does no work any more.
     let waits = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
     if let Some(waits) = &waits {

@@ -6,7 +6,9 @@
 
 use super::frames::{Event, Frames};
 use crate::ipc::left_to_inner;
-use crate::scheduler::{limits, polling, serves, was_read, CallTurns, Permit, Poller, Quota, Stop};
+use crate::scheduler::{
+    limits, polling, serves, was_read, was_served, CallTurns, Permit, Poller, Quota, Stop,
+};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{RpcError, RpcResult, RpcTransport};
 use std::any::Any;
@@ -105,7 +107,7 @@ impl Guarded {
 
     /// Receives, after a short while of polling where the call that was served is likely to be followed by another.
     fn receive<T>(&self, receive: impl FnOnce() -> RpcResult<T>) -> RpcResult<T> {
-        was_read();
+        is_over();
         // What was called is over.
         let quiet = &self.pending.quiet;
         if quiet.load(Ordering::Relaxed) == 0 {
@@ -125,7 +127,7 @@ impl Guarded {
     fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let Reading { frames, is_long, by_turns, is_call, held } = &mut *reading;
-        let (uid, mut to_read) = (self.pending.uid, false);
+        let (uid, mut to_read, mut to_serve) = (self.pending.uid, false, false);
         let take = |limit: &limits::Limit, quota: &Arc<Quota>, amount: usize| {
             quota.take(uid, amount as u64).map_err(|why| refused(refusal(limit.what, uid, why)))
         };
@@ -150,7 +152,7 @@ impl Guarded {
                     self.pending.since.store(0, Ordering::Relaxed);
                     let quiet = if *is_call { 0 } else { self.messages.now_ms() };
                     self.pending.quiet.store(quiet, Ordering::Relaxed);
-                    to_read = *by_turns;
+                    (to_read, to_serve) = (*by_turns, *is_call);
                     if *is_call {
                         serves(&self.pending.gone);
                     }
@@ -164,9 +166,17 @@ impl Guarded {
         drop(reading);
         if to_read {
             self.messages.turns.read(uid);
+        } else if to_serve {
+            self.messages.turns.serve(uid, &self.pending.gone);
         }
         Ok(())
     }
+}
+
+/// What the thread did for a call is done.
+fn is_over() {
+    was_read();
+    was_served();
 }
 
 /// Ends the connection, and says so here: the crate does not tell what an error was.
@@ -177,7 +187,7 @@ fn refused(why: std::io::Error) -> RpcError {
 
 impl RpcTransport for Guarded {
     fn send_frame(&self, buf: &[u8]) -> RpcResult<()> {
-        was_read();
+        is_over();
         self.inner.send_frame(buf)
     }
 
@@ -189,7 +199,7 @@ impl RpcTransport for Guarded {
     left_to_inner!();
 
     fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
-        was_read();
+        is_over();
         self.inner.send_raw(buf)
     }
 
@@ -200,7 +210,7 @@ impl RpcTransport for Guarded {
     }
 
     fn send_raw_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> RpcResult<()> {
-        was_read();
+        is_over();
         self.inner.send_raw_with_fds(buf, fds)
     }
 
@@ -216,7 +226,7 @@ impl RpcTransport for Guarded {
         fds: &[BorrowedFd<'_>],
         drain: &mut dyn FnMut() -> RpcResult<()>,
     ) -> RpcResult<()> {
-        was_read();
+        is_over();
         self.inner.send_raw_draining(buf, fds, drain)
     }
 }

@@ -7,7 +7,7 @@ use super::slots::{NotResolved, Slots};
 use super::{FmqError, Limit, Reader, Waker, Writer};
 use crate::memory::Memory;
 use crate::ops::Interrupt;
-use crate::scheduler::{Control, Poller, Stop};
+use crate::scheduler::{was_served, Control, Poller, Stop};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,6 +29,9 @@ pub trait Executor: Send + Sync {
     fn turn(&self, cancelled: &Arc<Stop>) -> Control {
         Control { cancelled: cancelled.clone(), ..Control::default() }
     }
+
+    /// Waits for a turn to deal with a packet that is not long, which ends with the first wait, or once the packet is dealt with.
+    fn serve(&self, _: &Arc<Stop>) {}
 
     /// Asks the client for the memories of these names.
     fn memories(&self, slots: &[i32]) -> Result<Vec<Memory>, NotResolved>;
@@ -132,7 +135,9 @@ impl Listener {
         loop {
             let packet = self.next_packet()?;
             self.poller.arrived();
+            self.executor.serve(&self.shared.stopped);
             let result = self.answer(&packet);
+            was_served();
             self.send(&result)?;
             self.poller.answered();
         }

@@ -8,6 +8,8 @@
 use super::computing;
 use super::control::{Control, Yield};
 use super::demand::Load;
+use super::short_calls::ShortCalls;
+use super::stop::Stop;
 use super::time_slices::{self, Long};
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The turns of one driver.
 #[derive(Clone)]
-pub struct CallTurns(Arc<Turns>);
+pub struct CallTurns(Arc<Turns>, ShortCalls);
 
 thread_local! {
     /// The turn by which the thread reads a message.
@@ -27,7 +29,7 @@ impl CallTurns {
     /// For a machine of so many cores.
     pub fn new(cores: usize) -> Self {
         let turns = (cores / 2).max(2);
-        CallTurns(Turns::named("a turn to check its arguments", turns, turns - 1))
+        CallTurns(Turns::named("a turn to check its arguments", turns, turns - 1), ShortCalls::new(cores))
     }
 
     /// Waits for a turn to read a large message of `client`, which has come in whole. The calling thread has it until it
@@ -41,7 +43,13 @@ impl CallTurns {
         let _ = READING.try_with(|reading| reading.set(turn)); // a thread that ends reads nothing
     }
 
-    /// How many wait for such a turn, and how many have one.
+    /// Waits for a turn to serve a call that is not long, unless the thread has one or nobody waits for the call any more, as `gone` says.
+    /// The calling thread has it until it waits, or says that the call [was served](super::was_served).
+    pub fn serve(&self, client: u32, gone: &Arc<Stop>) {
+        self.1.serve(client, gone);
+    }
+
+    /// How many wait for a turn to read or to check, and how many have one.
     pub fn load(&self) -> Load {
         self.0.load()
     }

@@ -8,6 +8,7 @@ use super::watcher::Watcher;
 use crate::memory::{on_account_of, Budget, Entered};
 use crate::ops::{Interrupt, OpError};
 use crate::sync::thread;
+use crate::waits::about_to_wait;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -113,6 +114,7 @@ impl Control {
                 return Ok(found);
             }
             self.check()?;
+            about_to_wait();
             match self.time_left() {
                 Some(left) => thread::park_timeout(left),
                 None => thread::park(),

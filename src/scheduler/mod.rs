@@ -4,7 +4,7 @@
 //! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for tasks, one for each client at the least
 //! - `apart`: keeps those who compute on different cores
-//! - `call_turns`: turns for what is done on a call's own thread before
+//! - `call_turns`: turns for what is done on a call's own thread before; `short_calls`: the same where each is short
 //! - `computing`: by which turn a thread computes
 //! - `copies`: long copies, by yield points
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
@@ -40,6 +40,7 @@ pub mod marks;
 pub mod polling;
 mod quotas;
 mod recorder;
+mod short_calls;
 pub mod slow_calls;
 mod starter;
 mod stop;
@@ -63,6 +64,7 @@ pub use life::{Life, Lives};
 pub use polling::{Poller, PollingBudget};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
+pub use short_calls::was_served;
 pub use starter::Starter;
 pub use stop::{Stop, Wake, Wakes};
 pub use thread_cache::{Reserved, ThreadCache};

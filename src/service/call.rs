@@ -5,7 +5,7 @@ use super::status::ServiceError;
 use crate::aidl::{status_name, ErrorStatus};
 use crate::ipc::{self, BinderResult};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::was_read;
+use crate::scheduler::{caller_gone, was_read, was_served};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
@@ -18,9 +18,11 @@ pub(super) fn handle<T>(
     // From here on it may wait, for its own turn, too.
     was_read();
     let client = ipc::calling_uid();
+    core.call_turns.serve(client, &caller_gone());
     let (_call, _account) = (core.calls.begin(call, client), core.budget.on_account_of(client));
     let _mark = marks::begin(Phase::of_call, call);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
+    was_served();
     result.map_err(|error| {
         note(core, call, &error);
         ipc::refusal(error.status().0, error.text())

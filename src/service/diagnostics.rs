@@ -10,7 +10,7 @@ use crate::backend::BackendError;
 use crate::ipc::{self, BinderResult, Interface, StatusCode, Strong};
 use crate::ops::Interrupt as _;
 use crate::quota::Quota;
-use crate::scheduler::{caller_gone, was_read, Control};
+use crate::scheduler::{caller_gone, was_read, was_served, Control};
 use nix::unistd::geteuid;
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
@@ -88,6 +88,7 @@ pub(super) fn dump(
     arguments: &[ipc::DumpArgument],
 ) -> Result<(), StatusCode> {
     was_read(); // it may wait for whoever is to read it
+    was_served();
     let client = ipc::calling_uid();
     if view_of_caller() != View::All {
         log::info!("uid {client} may not have the driver dumped");

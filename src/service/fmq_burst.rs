@@ -18,7 +18,7 @@ use crate::fmq::{Burst, Descriptor, Executor, FmqError, Queue, Reader, Writer, M
 use crate::ipc::fmq::{MQDescriptor, SynchronizedReadWrite};
 use crate::ipc::{self, BinderResult, Interface, Strong};
 use crate::memory::{Counted, Pool};
-use crate::scheduler::{Control, Permit, Poller, Stop};
+use crate::scheduler::{was_served, Control, Permit, Poller, Stop};
 use crate::statistics::OpenBurst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,8 +149,13 @@ impl Executor for Client {
         self.prepared.core.call_turns.check(&control)
     }
 
+    fn serve(&self, cancelled: &Arc<Stop>) {
+        self.prepared.core.call_turns.serve(self.prepared.client(), cancelled);
+    }
+
     fn memories(&self, slots: &[i32]) -> Result<Vec<backend::Memory>, String> {
-        // Another request: what it maps takes the places of what the last one had.
+        was_served(); // its client answers when it likes
+                      // Another request: what it maps takes the places of what the last one had.
         self.freed();
         let memories = self.callback.getMemories(slots).map_err(|why| format!("getMemories: {why}"))?;
         let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
