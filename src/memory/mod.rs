@@ -67,8 +67,8 @@ pub(crate) use hardware_buffer::tests::{memory_of_a_busy_device, memory_of_a_dev
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
 pub use kernel::{
-    give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor, set_time_slice,
-    time_slice,
+    give_up_new_privileges, is_empty_stream, is_unix_socket, look_for_others, page_size, process_descriptor,
+    set_time_slice, time_slice,
 };
 pub use machine::{machine_bytes, mappable_bytes};
 pub use mapping::Mapping;

@@ -5,14 +5,13 @@
 //! waited puts one with a long slice aside at once. So calls are served soon beside processes that only compute, and clients
 //! come to a processor soon beside long work of the driver.
 //!
-//! The kernel chooses again when a thread wakes, and otherwise at its ticks, which are up to 10 ms apart: a client that was put
-//! aside by the thread that answers it comes after one that computes until then. So long work has the kernel [look] more often.
+//! A client that was put aside by the thread that answers it comes after one that computes until the kernel chooses again, which
+//! may be in 10 ms. So long work has it [look] more often.
 //!
 //! Threads inherit their slices. A process that has not [begun](begin) keeps those that it has, as one does that a driver is
 //! embedded in.
 
-use crate::memory::{set_time_slice, time_slice};
-use nix::time::{clock_gettime, ClockId};
+use crate::memory::{look_for_others, set_time_slice, time_slice};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ const LONG: Duration = Duration::from_nanos(10_000_019);
 /// Work is given long slices once it has taken so long. A thread that has just come to a processor has mostly put another aside,
 /// which it would hold up until the kernel looks next; but the kernel looks whenever slices change.
 const AFTER: Duration = Duration::from_micros(300);
-/// How often a thread that has long slices has the kernel look whether it is another's time to run: a look takes 0.2 us.
+/// How often a thread that has long slices has the kernel look whether it is another's time to run.
 const LOOKS: Duration = Duration::from_micros(200);
 /// What takes less is not worth it: to change a thread's slice twice takes 3 us.
 pub const LONG_WORK: Duration = Duration::from_micros(600);
@@ -67,13 +66,7 @@ pub fn look() {
         return;
     }
     // What is over soon has the kernel look at nothing: its client waits for it, and perhaps others for its turn.
-    let goes_on = if is_long {
-        // To tell how long the thread has run the kernel brings its account up to date, sees by it who is due, and changes to that
-        // one before it answers. Unlike `sched_yield` it takes nothing from the thread's share.
-        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).is_ok()
-    } else {
-        change(Own::Long, LONG)
-    };
+    let goes_on = if is_long { look_for_others() } else { change(Own::Long, LONG) };
     LOOKED.set(goes_on.then_some(now));
 }
 
