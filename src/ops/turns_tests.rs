@@ -1,7 +1,7 @@
 //! Tests that plain evaluations give their turn up amid one long unit: a row, a region, a heatmap. What is counted is yield
 //! points, not time.
 
-use super::conv::{DEPTHWISE_CONV_2D, GROUPED_CONV_2D};
+use super::conv::{CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D};
 use super::detection::*;
 use super::elementwise::EQUAL;
 use super::evaluate::evaluate;
@@ -88,6 +88,28 @@ fn elements_that_lie_apart() {
     // Copied whole at the end: half a megabyte or less at a time.
     let rows = mirrored(&[8, MANY as u32 / 8], [1, 0, 0, 0]);
     assert!(rows >= ((MANY + MANY / 8) * 5) >> 17, "{rows} yield points");
+}
+
+#[test]
+fn pixels_on_pages_of_their_own() {
+    const ROWS: usize = 1 << 13;
+    const ROW: usize = 1024;
+    let image = f32s(&[1, ROWS as u32, ROW as u32, 1], &vec![1.0; ROWS * ROW]);
+    let one = |rank| f32s(&vec![1; rank], &[1.0]);
+    let (size, steps) = ([int(1), int(ROWS as i32), boolean(false)], [0, 0, 0, 0, ROW as i32, 1].map(int));
+    let pool = [&steps[..], &[1, 1, 0].map(int)].concat();
+    let conv = [&[one(4), one(1)][..], &steps, &[int(0)]].concat();
+    let depthwise = [&[one(4), one(1)][..], &steps, &[1, 0].map(int)].concat();
+    for (operation, rest) in [
+        (&RESIZE_NEAREST_NEIGHBOR, &size[..]),
+        (&RESIZE_BILINEAR, &size),
+        (&MAX_POOL_2D, &pool),
+        (&CONV_2D, &conv),
+        (&DEPTHWISE_CONV_2D, &depthwise),
+    ] {
+        let passed = yield_points(operation, &[&[image.clone()][..], rest].concat(), &[TENSOR_FLOAT32]);
+        assert!(passed >= ROWS >> 7, "{}: {passed} yield points", operation.ty);
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl WeightedSums for DepthwiseGeometry {
     ) -> Result<(), OpError> {
         let (channels, out_channels) = (self.input.channels, self.out_channels());
         let mut sums = filled(pace.interrupt(), T::default(), out_channels)?;
-        slide(&self.input, &self.height, &self.width, |pixel, patch| {
+        slide(&self.input, &self.height, &self.width, pace, |pixel, patch, pace| {
             pace.in_stretches(out_channels, 1, |part| sums[part].fill(T::default()))?;
             patch.for_each(|tap, cell| {
                 let xs = &input[cell * channels..][..channels];

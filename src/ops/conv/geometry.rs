@@ -135,7 +135,7 @@ impl WeightedSums for ConvGeometry {
         let (inputs, outputs) = (channels / self.groups, self.out_channels / self.groups);
         let group_size = weights.len() / self.groups;
         let mut sums = filled(pace.interrupt(), T::default(), self.out_channels)?;
-        slide(&self.input, &self.height, &self.width, |pixel, patch| {
+        slide(&self.input, &self.height, &self.width, pace, |pixel, patch, pace| {
             pace.in_stretches(sums.len(), 1, |part| sums[part].fill(T::default()))?;
             patch.for_each(|tap, cell| {
                 let xs = input[cell * channels..][..channels].chunks_exact(inputs);

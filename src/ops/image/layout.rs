@@ -37,6 +37,11 @@ pub struct ImageDims {
 }
 
 impl ImageDims {
+    /// Elements of all images.
+    pub fn elements(&self) -> usize {
+        self.batches * self.height * self.width * self.channels
+    }
+
     /// Dimensions of `arg`. Only the number of batches may be 0, as in NNAPI's reference.
     pub fn of(arg: &Arg, nchw: bool) -> Result<Self, OpError> {
         expect_rank(arg, "input", 4)?;

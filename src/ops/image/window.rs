@@ -1,6 +1,7 @@
 //! Sliding windows: strides, paddings and dilations checked once, and the walk over the cells they cover.
 
 use super::ImageDims;
+use crate::ops::pace::{steps_to_touch, Pace};
 use crate::ops::signature::{int, Slot};
 use crate::ops::{Args, OpError};
 use std::ops::Range;
@@ -228,19 +229,23 @@ impl Patch<'_> {
     }
 }
 
-/// Calls `visit(pixel, patch)` for every output pixel in order.
+/// Calls `visit(pixel, patch, pace)` for every output pixel in order.
 pub fn slide(
     dims: &ImageDims,
     height: &Window,
     width: &Window,
-    mut visit: impl FnMut(usize, Patch) -> Result<(), OpError>,
+    pace: &mut Pace,
+    mut visit: impl FnMut(usize, Patch, &mut Pace) -> Result<(), OpError>,
 ) -> Result<(), OpError> {
+    let of_row = steps_to_touch(dims.elements(), dims.batches * height.output * width.output);
+    let to_touch = of_row * height.kernel;
     let mut pixel = 0;
     for image in 0..dims.batches {
         for row in 0..height.output {
             for column in 0..width.output {
                 let first_row = image * height.input;
-                visit(pixel, Patch { height, width, first_row, row, column })?;
+                pace.spend(to_touch)?;
+                visit(pixel, Patch { height, width, first_row, row, column }, pace)?;
                 pixel += 1;
             }
         }

@@ -66,7 +66,7 @@ pub fn take_slices(
         return Err(OpError::failed(format!("there are no slices, but {} indices", indices.len())));
     }
     // Where there are many pages, each slice may be on one that was never touched.
-    let (mut pace, each) = (Pace::new(args), if from.len() > NEAR { 256 } else { 16 });
+    let (mut pace, each) = (Pace::new(args), if from.len() > NEAR { 1024 } else { 16 });
     for (from, to) in from.chunks_exact(group).zip(out.data.chunks_exact_mut(slice * indices.len())) {
         for (to, &index) in to.chunks_exact_mut(slice).zip(indices) {
             let row = usize::try_from(index).ok().filter(|&row| row < rows);

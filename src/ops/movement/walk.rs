@@ -3,7 +3,7 @@
 //! A walk is built from a client's dimensions, so it proves that it stays inside both buffers before it takes a step.
 //! It must not interpret elements: only their size counts.
 
-use crate::ops::pace::Pace;
+use crate::ops::pace::{Pace, PAGE};
 use crate::ops::{Args, OpError, Out};
 use crate::tensor::{OperandType, TensorInfo};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -13,8 +13,7 @@ const CHUNK: usize = 1 << 16;
 /// What moving an element costs that does not lie beside the one before, and one that lies a page from it or more: that page may be
 /// touched for the first time.
 const APART: usize = 16;
-const PAGE: u64 = 4096;
-const ON_A_PAGE: usize = 512;
+const ON_A_PAGE: usize = 1024;
 
 /// Elements of input `input` that go to output `output`.
 #[derive(Clone, Debug)]
@@ -175,8 +174,8 @@ impl<T: Copy> Run<'_, T> {
 
     /// What it costs to go one step along an axis.
     fn apart(axis: &Axis) -> usize {
-        let step = axis.from.unsigned_abs().max(axis.to.unsigned_abs()).min(PAGE);
-        APART + ON_A_PAGE * (step * size_of::<T>() as u64).min(PAGE) as usize / PAGE as usize
+        let step = axis.from.unsigned_abs().max(axis.to.unsigned_abs()).min(PAGE as u64) as usize;
+        APART + ON_A_PAGE * (step * size_of::<T>()).min(PAGE) / PAGE
     }
 
     fn row(&mut self, axis: Axis, from: i64, to: i64) -> Result<(), OpError> {

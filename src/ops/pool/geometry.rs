@@ -50,7 +50,7 @@ impl PoolGeometry {
     ) -> Result<(), OpError> {
         let channels = self.input.channels;
         let mut folded = filled(pace.interrupt(), start, channels)?;
-        slide(&self.input, &self.height, &self.width, |pixel, patch| {
+        slide(&self.input, &self.height, &self.width, pace, |pixel, patch, pace| {
             pace.in_stretches(channels, 1, |part| folded[part].fill(start))?;
             patch.for_each(|_, cell| {
                 let xs = &input[cell * channels..][..channels];

@@ -1,7 +1,7 @@
 //! What a call of a resize asks for.
 
 use crate::ops::image::ImageDims;
-use crate::ops::pace::Pace;
+use crate::ops::pace::{steps_to_touch, Pace};
 use crate::ops::{keeps_quantisation, Args, OpError, Shapes};
 use crate::tensor::{Dims, OperandType};
 
@@ -56,10 +56,14 @@ impl ResizeGeometry {
         pace: &mut Pace,
         mut visit: impl FnMut(usize, usize, usize, usize, &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
+        // From two lines at most.
+        let to_touch =
+            2 * steps_to_touch(self.input.elements(), self.input.batches * self.out_height * self.out_width);
         let mut pixel = 0;
         for image in 0..self.input.batches {
             for row in 0..self.out_height {
                 for column in 0..self.out_width {
+                    pace.spend(to_touch)?;
                     visit(pixel, image, row, column, pace)?;
                     pixel += 1;
                 }

@@ -7,7 +7,7 @@ use crate::ops::{axis_index, by_parts, reserved, Args, OpError, OperationType};
 use std::sync::OnceLock;
 
 /// Slices of a task, at most: each may be on a page of its own, touched for the first time.
-const MOST_SLICES: usize = 512;
+const MOST_SLICES: usize = 128;
 /// Bytes of a slice that are copied in one go.
 const SEGMENT: usize = 256 << 10;
 

@@ -3,7 +3,7 @@
 use super::{Kernel, Source, Work};
 use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
-use crate::ops::pace::Pace;
+use crate::ops::pace::{Pace, PAGE};
 use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Args, OpError, Operation, OperationType};
 use smallvec::SmallVec;
@@ -16,10 +16,8 @@ const BLOCK: usize = 32;
 
 /// Bytes that strides which advance together move in one round: the caches keep them for the next stride.
 const NEAR: usize = 32 * 1024;
-/// Bytes of a page, and bytes that elements of a row may be apart altogether: each page may be touched for the first time, which takes
-/// some microseconds.
-const PAGE: usize = 4096;
-const APART: usize = 1 << 20;
+/// Bytes that elements of a row may be apart altogether: each page may be touched for the first time, which takes some microseconds.
+const APART: usize = 1 << 18;
 
 /// Strides that advance together. A unit of so many takes well under a millisecond, and is not shared out.
 const MOST_TOGETHER: usize = 16;

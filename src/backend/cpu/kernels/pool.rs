@@ -7,6 +7,7 @@ use super::kernel::{input, output};
 use super::vector::{Level, Loop};
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
+use crate::ops::pace::touched;
 use crate::ops::pool::PoolGeometry;
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::requant::{within, Activation};
@@ -167,7 +168,8 @@ where
             _ => (channels.min(BLOCK), GATHERED),
         };
         let (count, cost) = (out.len().div_ceil(unit), cells * (FOLDED + gathered) + BEGUN);
-        let units = work.units_per_task(count, cost, 2 * unit * size_of::<T>());
+        let rows = self.geometry.height.kernel * touched(size_of::<T>() * input.len(), count);
+        let units = work.units_per_task(count, cost, 2 * unit * size_of::<T>() + rows);
         work.for_each_chunk(out, units * unit, |first, out| {
             self.level.run(PoolLoop { pool: self, input, first, out });
         })

@@ -7,6 +7,7 @@ use super::kernel::{input, output};
 use super::vector::{Level, Loop};
 use super::{Kernel, Source, Work};
 use crate::memory::{Target, View};
+use crate::ops::pace::touched;
 use crate::ops::resize::{Blend, ResizeGeometry};
 use crate::ops::scratch::{collected, Scratch};
 use crate::ops::{Args, OpError, OperationType};
@@ -120,8 +121,9 @@ where
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
         let channels = self.geometry.input.channels;
-        let pixels =
-            work.units_per_task(out.len() / channels, 400 * channels + 10_000, 2 * channels * size_of::<T>());
+        let count = out.len() / channels;
+        let bytes = 2 * (channels * size_of::<T>() + touched(size_of::<T>() * input.len(), count));
+        let pixels = work.units_per_task(count, 400 * channels + 10_000, bytes);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             self.level.run(BilinearLoop { resize: self, input, first: first / channels, out });
         })
@@ -318,7 +320,8 @@ impl Kernel for Nearest {
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let dims = self.geometry.input;
         let pixel = dims.channels * self.size;
-        let pixels = work.units_per_task(out.len() / pixel, 50 * pixel + 10_000, 2 * pixel);
+        let count = out.len() / pixel;
+        let pixels = work.units_per_task(count, 50 * pixel + 10_000, 2 * pixel + touched(input.len(), count));
         work.for_each_chunk(out, pixels * pixel, |first, mut out| {
             for i in 0..out.len() / pixel {
                 let (image, row, column) = place(&self.geometry, first / pixel + i);

@@ -8,6 +8,7 @@ use super::super::gemm::{even_part, Outputs};
 use super::super::Work;
 use crate::memory::Target;
 use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::pace::touched;
 use crate::ops::OpError;
 use bytemuck::AnyBitPattern;
 use std::marker::PhantomData;
@@ -71,7 +72,8 @@ impl Strips {
     ) -> Self {
         let channels = geometry.input.channels * geometry.multiplier;
         // What is gone on with is to be near still.
-        let bytes = if work.then.is_some() { channels.saturating_mul(NEAR * element) } else { 0 };
+        let near = if work.then.is_some() { channels.saturating_mul(NEAR * element) } else { 0 };
+        let bytes = near + geometry.height.kernel * touched(geometry.input.elements() * element, pixels);
         let after = work.then.map_or(0, |then| channels.saturating_mul(then.picoseconds));
         let picoseconds = picoseconds.saturating_add(after);
         let (count, width, threads) =

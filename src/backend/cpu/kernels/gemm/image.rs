@@ -11,6 +11,7 @@ use crate::backend::cpu::kernels::kernel::Lines;
 use crate::memory::View;
 use crate::ops::conv::ConvGeometry;
 use crate::ops::image::Window;
+use crate::ops::pace::touched;
 use crate::ops::OpError;
 use bytemuck::AnyBitPattern;
 use std::ops::Range;
@@ -29,7 +30,8 @@ pub struct Image<T> {
     /// Rows of output pixels of a block whose lines are copied so that all its pixels lie at one distance; 0 where that is not
     /// done.
     pub(super) even_rows: usize,
-    /// Products that take as long as to copy lines for an output pixel, about, where no line is copied for two rows of pixels.
+    /// Products that take as long as to touch the inputs of an output pixel and to copy its lines, about, where no line is copied for
+    /// two rows of pixels.
     pub(super) copied: usize,
 }
 
@@ -41,8 +43,10 @@ const MOST_SEGMENTS: usize = 1 << 14;
 /// copies, whose number follows from what is multiplied.
 const MOST_GAPS: usize = 8;
 const FEW_BYTES: usize = 4 << 20;
-/// Products that take as long as to copy a byte of a line, and as to begin with a line.
+/// Products that take as long as to copy a byte of a line, as to touch a page for the first time, for each of its bytes, and as to
+/// begin with a line.
 const COPIED: usize = 2;
+const TOUCHED: usize = 32;
 const BEGUN: usize = 256;
 /// Elements after which what lies beside an image ends, so that copies start with a cache line.
 const LINE: usize = 64;
@@ -111,8 +115,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
 
     /// Elements of all images.
     pub fn inputs(&self) -> usize {
-        let input = &self.geometry.input;
-        input.batches * input.height * input.width * input.channels
+        self.geometry.input.elements()
     }
 
     /// The rows of the input that rows of output pixels are made from.
@@ -169,13 +172,17 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         self.pixels_in_row(BLOCK_BYTES).min(self.geometry.width.output).max(1)
     }
 
+    /// Products that take as long as to touch what an output pixel is made of, and to copy it, where it is copied.
     fn cost_of_copied(&self) -> usize {
+        let rows = self.geometry.height.kernel;
+        let inputs = self.inputs().saturating_mul(size_of::<T>());
+        let touched = touched(inputs, self.pixels()).saturating_mul(TOUCHED).saturating_mul(rows);
         if !self.copies() {
-            return 0;
+            return touched;
         }
         let pixels = self.pixels_copied();
         let line = self.line(pixels).saturating_mul(size_of::<T>() * COPIED).saturating_add(BEGUN);
-        line.saturating_mul(self.geometry.height.kernel).div_ceil(pixels)
+        line.saturating_mul(rows).div_ceil(pixels).saturating_add(touched)
     }
 
     /// Whether lines are copied.
