@@ -11,9 +11,10 @@ use crate::scheduler::{limits, CallTurns, Key, Permit, Quota, Stop, Watched, Wat
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
 use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{getsockopt, recv, shutdown, sockopt::PeerCredentials, MsgFlags, Shutdown};
 use std::collections::HashMap;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -139,7 +140,8 @@ impl Connections {
                 return;
             }
             match stream.map(|stream| self.admit(stream)) {
-                Ok(Ok(transport)) => self.accepted.put(transport.uid(), transport),
+                Ok(Ok(Some(transport))) => self.accepted.put(transport.uid(), transport),
+                Ok(Ok(None)) => log::debug!("a connection was closed before it was accepted"),
                 // At once to the next: it may be of one who has a place.
                 Ok(Err(why)) => log::warn!("a connection is refused: {why}"),
                 Err(why) => {
@@ -161,9 +163,14 @@ impl Connections {
         }
     }
 
-    fn admit(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<Guarded> {
+    /// Nothing where the other end is closed already: a client that connects without end has the kernel's line full of such ones.
+    fn admit(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<Option<Guarded>> {
         let peer = getsockopt(&stream, PeerCredentials)?;
         let (uid, process) = (peer.uid(), peer.pid());
+        if is_hung_up(&stream) {
+            self.refuse(uid, stream);
+            return Ok(None);
+        }
         let take = || self.places.take(uid, 1);
         let place = take().or_else(|_| {
             self.close_idle();
@@ -212,7 +219,7 @@ impl Connections {
             self.changed.notify_all();
         }
         let leaves = Leaves { connections: self.clone(), key, closed };
-        Ok(Guarded::new(inner, self.messages.clone(), pending, Box::new(leaves)))
+        Ok(Some(Guarded::new(inner, self.messages.clone(), pending, Box::new(leaves))))
     }
 
     /// Closes a connection that is not to be served. What its client has sent by it may take long to close, and the next one need
@@ -323,6 +330,13 @@ impl Connections {
             open = self.lock();
         }
     }
+}
+
+/// Whether the other end is closed: nothing can be answered.
+fn is_hung_up(stream: &UnixStream) -> bool {
+    let mut asked = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let happened = poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+    happened && asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
 }
 
 /// A connection that is there, until dropped.

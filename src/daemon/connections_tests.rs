@@ -138,6 +138,24 @@ fn a_connection_goes_where_descriptors_are_short() {
 }
 
 #[test]
+fn a_connection_that_was_closed_before_takes_nothing() {
+    let connections = Connections::new(CallTurns::new(1), Arc::new(Watcher::new().unwrap()));
+    let admitted = |stream: UnixStream| connections.admit(stream).unwrap().is_some();
+    let closed = |bytes: &[u8], ends: Option<Shutdown>| {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(bytes).unwrap();
+        match ends {
+            Some(how) => shutdown(ours.as_raw_fd(), how).unwrap(),
+            None => drop(ours),
+        }
+        admitted(theirs)
+    };
+    assert!(!closed(b"", None) && !closed(b"something", None));
+    assert!(closed(b"something", Some(Shutdown::Write)), "its other end still waits for answers");
+    assert_eq!(connections.lock().by_key.len(), 0);
+}
+
+#[test]
 fn what_a_client_has_sent_keeps_its_refused_connections_counted() {
     /// Takes long to drop.
     struct Lingers(std::sync::mpsc::Receiver<()>);

@@ -113,13 +113,22 @@ impl Guarded {
         if quiet.load(Ordering::Relaxed) == 0 {
             quiet.store(self.messages.now_ms(), Ordering::Relaxed);
         }
-        let Some(budget) = polling::expected_next() else { return receive() };
-        let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
-        poller.within(budget);
-        poller.answered();
-        poller.poll_socket(self.pending.socket.as_fd());
-        let received = receive();
-        poller.arrived();
+        let received = match polling::expected_next() {
+            None => receive(),
+            Some(budget) => {
+                let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
+                poller.within(budget);
+                poller.answered();
+                poller.poll_socket(self.pending.socket.as_fd());
+                let received = receive();
+                poller.arrived();
+                received
+            }
+        };
+        if received.is_err() {
+            // What the connection had goes. Hundreds of one client's may end at the same moment.
+            self.messages.turns.serve(self.pending.uid, &Arc::default());
+        }
         received
     }
 

@@ -79,8 +79,13 @@ impl Burst {
                 Err(why) => log::info!("a burst was ended: {why}"),
                 Ok(never) => match never {},
             }
+            // Hundreds of one client's may end at the same moment.
+            let executor = listener.executor.clone();
+            executor.serve(&Arc::default());
             // The context may be held on to by a client for as long as it likes.
             listener.shared.slots.free_all();
+            drop((listener, executor));
+            was_served();
         })?;
         Ok(Burst { shared, executor: executes, wakers })
     }
