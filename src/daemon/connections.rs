@@ -5,6 +5,7 @@
 //! message does not end is closed, and so is an idle one where there is no room ([`crowding`]).
 
 use super::crowding::{self, Seen};
+use super::floods::{self, Floods};
 use super::guarded::{refusal, Guarded, Messages, Pending};
 use super::line::{Line, Pace};
 use crate::scheduler::{limits, CallTurns, Key, Permit, Quota, Stop, Watched, Watcher};
@@ -12,7 +13,9 @@ use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::socket::{getsockopt, recv, shutdown, sockopt::PeerCredentials, MsgFlags, Shutdown};
+use nix::sys::socket::{
+    getsockopt, recv, shutdown, sockopt::PeerCredentials, MsgFlags, Shutdown, UnixCredentials,
+};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -135,15 +138,24 @@ impl Connections {
 
     /// The kernel has one line for all clients: it has to be short, whoever fills it.
     fn accept_all(self: &Arc<Self>, listener: &UnixListener) {
+        let mut floods = Floods::new(Instant::now());
         for stream in listener.incoming() {
             if self.ended.load(Ordering::Acquire) {
                 return;
             }
-            match stream.map(|stream| self.admit(stream)) {
-                Ok(Ok(Some(transport))) => self.accepted.put(transport.uid(), transport),
-                Ok(Ok(None)) => log::debug!("a connection was closed before it was accepted"),
-                // At once to the next: it may be of one who has a place.
-                Ok(Err(why)) => log::warn!("a connection is refused: {why}"),
+            let accepted = stream.and_then(|stream| Ok((getsockopt(&stream, PeerCredentials)?, stream)));
+            match accepted {
+                Ok((peer, stream)) => {
+                    match self.admit(peer, stream) {
+                        Ok(Some(transport)) => self.accepted.put(transport.uid(), transport),
+                        Ok(None) => log::debug!("a connection was closed before it was accepted"),
+                        Err(why) => log::warn!("a connection is refused: {why}"),
+                    }
+                    // Otherwise at once to the next: it may be of one who has a place.
+                    if floods.note(peer.uid(), Instant::now()) {
+                        std::thread::sleep(floods::PAUSE);
+                    }
+                }
                 Err(why) => {
                     log::warn!("no connection can be accepted: {why}");
                     self.relieve();
@@ -164,8 +176,11 @@ impl Connections {
     }
 
     /// Nothing where the other end is closed already: a client that connects without end has the kernel's line full of such ones.
-    fn admit(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<Option<Guarded>> {
-        let peer = getsockopt(&stream, PeerCredentials)?;
+    fn admit(
+        self: &Arc<Self>,
+        peer: UnixCredentials,
+        stream: UnixStream,
+    ) -> std::io::Result<Option<Guarded>> {
         let (uid, process) = (peer.uid(), peer.pid());
         if is_hung_up(&stream) {
             self.refuse(uid, stream);

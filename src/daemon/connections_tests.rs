@@ -140,7 +140,10 @@ fn a_connection_goes_where_descriptors_are_short() {
 #[test]
 fn a_connection_that_was_closed_before_takes_nothing() {
     let connections = Connections::new(CallTurns::new(1), Arc::new(Watcher::new().unwrap()));
-    let admitted = |stream: UnixStream| connections.admit(stream).unwrap().is_some();
+    let admitted = |stream: UnixStream| {
+        let peer = getsockopt(&stream, PeerCredentials).unwrap();
+        connections.admit(peer, stream).unwrap().is_some()
+    };
     let closed = |bytes: &[u8], ends: Option<Shutdown>| {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ours.write_all(bytes).unwrap();

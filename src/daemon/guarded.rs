@@ -7,10 +7,11 @@
 use super::frames::{Event, Frames};
 use crate::ipc::left_to_inner;
 use crate::scheduler::{
-    limits, polling, serves, was_read, was_served, CallTurns, Permit, Poller, Quota, Stop,
+    has_let_go, limits, polling, serves, was_served, CallTurns, Permit, Poller, Quota, Stop,
 };
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{RpcError, RpcResult, RpcTransport};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -113,6 +114,10 @@ impl Guarded {
         if quiet.load(Ordering::Relaxed) == 0 {
             quiet.store(self.messages.now_ms(), Ordering::Relaxed);
         }
+        // The rest of a long message is received by turns, as far as it is there.
+        if self.pending.since.load(Ordering::Relaxed) != 0 && self.has_more_of_a_long_one() {
+            self.messages.turns.serve(self.pending.uid, &self.pending.gone);
+        }
         let received = match polling::expected_next() {
             None => receive(),
             Some(budget) => {
@@ -130,6 +135,13 @@ impl Guarded {
             self.messages.turns.serve(self.pending.uid, &Arc::default());
         }
         received
+    }
+
+    /// Whether a long message is coming in, and some of it can be received at once.
+    fn has_more_of_a_long_one(&self) -> bool {
+        let is_long = self.reading.lock().unwrap_or_else(PoisonError::into_inner).is_long;
+        let mut asked = [PollFd::new(self.pending.socket.as_fd(), PollFlags::POLLIN)];
+        is_long && poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Counts what has come in. Waits for a turn where that is the end of a large message.
@@ -184,7 +196,7 @@ impl Guarded {
 
 /// What the thread did for a call is done.
 fn is_over() {
-    was_read();
+    has_let_go();
     was_served();
 }
 

@@ -16,6 +16,8 @@ mod crowding;
 #[cfg(not(feature = "platform_binder"))]
 pub mod embedded;
 #[cfg(not(feature = "platform_binder"))]
+mod floods;
+#[cfg(not(feature = "platform_binder"))]
 mod frames;
 #[cfg(not(feature = "platform_binder"))]
 mod guarded;

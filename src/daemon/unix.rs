@@ -7,6 +7,7 @@ use crate::scheduler::{CallTurns, Quota, Watcher};
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, StatusCode, Strong};
+use nix::sys::socket::Backlog;
 use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -78,6 +79,9 @@ impl UnixService {
     }
 }
 
+/// How many may wait to be accepted.
+const LINE: i32 = 128;
+
 /// Makes a socket at `path` with this mode, in place of one that a dead daemon left there.
 fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServeError> {
     let failed = |why: std::io::Error| match why.kind() {
@@ -94,6 +98,9 @@ fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServeError> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
+    // Shorter than the standard library has it: who connects behind one that floods it waits for all of these.
+    let few = Backlog::new(LINE).map_err(std::io::Error::from).map_err(failed)?;
+    nix::sys::socket::listen(&listener, few).map_err(|why| failed(why.into()))?;
     // Until then the process's umask decides its mode.
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
     Ok(listener)

@@ -13,7 +13,7 @@ use super::stop::Stop;
 use super::time_slices::{self, Long};
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The turns of one driver.
@@ -23,6 +23,8 @@ pub struct CallTurns(Arc<Turns>, ShortCalls);
 thread_local! {
     /// The turn by which the thread reads a message.
     static READING: Cell<Option<(Turn, Long)>> = const { Cell::new(None) };
+    /// By whose turns it read the last one, and of which client that is.
+    static READ: RefCell<Option<(CallTurns, u32)>> = const { RefCell::new(None) };
 }
 
 impl CallTurns {
@@ -35,12 +37,17 @@ impl CallTurns {
     /// Waits for a turn to read a large message of `client`, which has come in whole. The calling thread has it until it
     /// says that the message [was read](was_read).
     pub fn read(&self, client: u32) {
+        let _ = READ.try_with(|read| read.replace(Some((self.clone(), client)))); // a thread that ends reads nothing
+        self.reads(client);
+    }
+
+    fn reads(&self, client: u32) {
         was_read();
         let control = Control { client, ..Control::default() };
         // Nothing stops this wait, which is for other messages to be read.
         let turn =
             self.0.take(client, control.priority, &control).ok().map(|turn| (turn, time_slices::long()));
-        let _ = READING.try_with(|reading| reading.set(turn)); // a thread that ends reads nothing
+        let _ = READING.try_with(|reading| reading.set(turn));
     }
 
     /// Waits for a turn to serve a call that is not long, unless the thread has one or nobody waits for the call any more, as `gone` says.
@@ -70,6 +77,21 @@ impl CallTurns {
 pub fn was_read() {
     let turn = READING.try_with(Cell::take);
     drop(turn);
+}
+
+/// Waits for a turn once more to let go of what was read out of a large message, if the thread has read one, which may take as long.
+/// It has that until it [did](has_let_go).
+pub fn lets_go() {
+    let read = READ.try_with(|read| read.borrow().clone()).ok().flatten();
+    if let Some((turns, client)) = read {
+        turns.reads(client);
+    }
+}
+
+/// Says that nothing is left of the message that the thread has read.
+pub fn has_let_go() {
+    let _ = READ.try_with(RefCell::take);
+    was_read();
 }
 
 /// A turn that is taken when it is first asked for. One thread uses it.
@@ -151,6 +173,21 @@ mod tests {
             others.into_iter().for_each(|other| other.join().unwrap());
         });
         assert_eq!(turns.0.load(), Default::default());
+    }
+
+    #[test]
+    fn what_was_read_is_let_go_of_by_a_turn_too() {
+        let turns = CallTurns::new(1);
+        let running = || turns.0.load().running;
+        lets_go();
+        assert_eq!(running(), 0, "it has read nothing large");
+        turns.read(1);
+        was_read();
+        lets_go();
+        assert_eq!(running(), 1);
+        has_let_go();
+        lets_go();
+        assert_eq!(running(), 0, "that is gone");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::clock::{boottime_ns, sleep_until};
 use super::demand::Priority;
 use super::recorder::Recorder;
+use super::slow_calls;
 use super::stop::{Stop, Wake, Wakes};
 use super::watcher::Watcher;
 use crate::memory::{on_account_of, Budget, Entered};
 use crate::ops::{Interrupt, OpError};
 use crate::sync::thread;
-use crate::waits::about_to_wait;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -114,7 +114,7 @@ impl Control {
                 return Ok(found);
             }
             self.check()?;
-            about_to_wait();
+            slow_calls::about_to_wait();
             match self.time_left() {
                 Some(left) => thread::park_timeout(left),
                 None => thread::park(),

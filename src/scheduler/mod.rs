@@ -52,7 +52,7 @@ mod watcher;
 mod workers;
 
 pub use crate::quota::{Exhausted, Permit, Quota};
-pub use call_turns::{was_read, CallTurns};
+pub use call_turns::{has_let_go, lets_go, was_read, CallTurns};
 pub use caller::{caller_gone, serves};
 pub use clock::boottime_ns;
 pub use computing::{lend_turn, Computing};

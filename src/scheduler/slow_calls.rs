@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use crate::waits::wait_for;
+pub use crate::waits::{about_to_wait, wait_for};
 
 /// A call that takes longer is slow, and so is work that waits for longer.
 const SLOW: Duration = Duration::from_millis(500);

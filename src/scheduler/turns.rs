@@ -13,7 +13,6 @@ use crate::ops::OpError;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Instant, Mutex, MutexGuard};
-use crate::waits::about_to_wait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -192,7 +191,7 @@ impl Turns {
         priority: Priority,
         control: &Control,
     ) -> Result<Turn, OpError> {
-        about_to_wait();
+        slow_calls::about_to_wait();
         let turn = Turn { turns: self.clone(), seat: Seat::new(client, priority) };
         if self.enter(&turn.seat, Call::Wake(thread::current())).is_none() {
             turn.wait(control)?;

@@ -5,7 +5,7 @@ use super::status::ServiceError;
 use crate::aidl::{status_name, ErrorStatus};
 use crate::ipc::{self, BinderResult};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{caller_gone, was_read, was_served};
+use crate::scheduler::{caller_gone, lets_go, was_read, was_served};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
@@ -23,6 +23,7 @@ pub(super) fn handle<T>(
     let _mark = marks::begin(Phase::of_call, call);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     was_served();
+    lets_go();
     result.map_err(|error| {
         note(core, call, &error);
         ipc::refusal(error.status().0, error.text())

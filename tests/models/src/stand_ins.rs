@@ -186,6 +186,8 @@ pub mod starter {
 pub mod slow_calls {
     pub struct Wait;
 
+    pub fn about_to_wait() {}
+
     pub fn wait_for(_: &'static str) -> Wait {
         Wait
     }
