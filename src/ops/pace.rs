@@ -11,20 +11,20 @@ pub const PAGE: usize = 4096;
 /// What a byte counts that is the first on its page: a page that is touched for the first time takes a microsecond or two.
 const TOUCHED: usize = 4;
 
-/// Bytes that each of so many units counts for an input of `bytes` of which it reads a part, from one place, however little that is:
-/// it may be the first on its page.
-pub fn touched(bytes: usize, units: usize) -> usize {
+/// Bytes that each of so many units counts for an input of `bytes` of which it reads a part, from some `places`, however little that
+/// is: each may be the first on its page.
+pub fn touched(bytes: usize, units: usize, places: usize) -> usize {
     /// Units that lie nearer share their pages with many.
     const APART: usize = PAGE / 16;
     match bytes / units.max(1) {
         ..APART => 0,
-        apart => apart.min(PAGE),
+        apart => apart.min(PAGE.saturating_mul(places)),
     }
 }
 
 /// The same in the steps that are counted here, of `elements` of four bytes.
-pub fn steps_to_touch(elements: usize, units: usize) -> usize {
-    touched(elements.saturating_mul(4), units) / TOUCHED
+pub fn steps_to_touch(elements: usize, units: usize, places: usize) -> usize {
+    touched(elements.saturating_mul(4), units, places) / TOUCHED
 }
 
 /// Counts work, and comes by a yield point each time enough has been done.

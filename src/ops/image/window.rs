@@ -237,8 +237,8 @@ pub fn slide(
     pace: &mut Pace,
     mut visit: impl FnMut(usize, Patch, &mut Pace) -> Result<(), OpError>,
 ) -> Result<(), OpError> {
-    let of_row = steps_to_touch(dims.elements(), dims.batches * height.output * width.output);
-    let to_touch = of_row * height.kernel;
+    let pixels = dims.batches * height.output * width.output;
+    let to_touch = steps_to_touch(dims.elements(), pixels, height.kernel);
     let mut pixel = 0;
     for image in 0..dims.batches {
         for row in 0..height.output {

@@ -22,6 +22,9 @@ pub struct ResizeGeometry {
     pub half_pixel_centers: bool,
 }
 
+/// Lines that an output pixel is made from, at the most.
+pub const LINES: usize = 2;
+
 impl ResizeGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
         let nchw = args.bool_or(3, false)?;
@@ -56,9 +59,8 @@ impl ResizeGeometry {
         pace: &mut Pace,
         mut visit: impl FnMut(usize, usize, usize, usize, &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
-        // From two lines at most.
-        let to_touch =
-            2 * steps_to_touch(self.input.elements(), self.input.batches * self.out_height * self.out_width);
+        let pixels = self.input.batches * self.out_height * self.out_width;
+        let to_touch = steps_to_touch(self.input.elements(), pixels, LINES);
         let mut pixel = 0;
         for image in 0..self.input.batches {
             for row in 0..self.out_height {

@@ -7,7 +7,7 @@ mod geometry;
 mod nearest;
 
 pub use bilinear::{Blend, RESIZE_BILINEAR};
-pub use geometry::ResizeGeometry;
+pub use geometry::{ResizeGeometry, LINES};
 pub use nearest::RESIZE_NEAREST_NEIGHBOR;
 
 use super::signature::{boolean, var, Slot};

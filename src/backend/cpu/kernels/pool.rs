@@ -168,8 +168,8 @@ where
             _ => (channels.min(BLOCK), GATHERED),
         };
         let (count, cost) = (out.len().div_ceil(unit), cells * (FOLDED + gathered) + BEGUN);
-        let rows = self.geometry.height.kernel * touched(size_of::<T>() * input.len(), count);
-        let units = work.units_per_task(count, cost, 2 * unit * size_of::<T>() + rows);
+        let read = touched(size_of::<T>() * input.len(), count, self.geometry.height.kernel);
+        let units = work.units_per_task(count, cost, 2 * unit * size_of::<T>() + read);
         work.for_each_chunk(out, units * unit, |first, out| {
             self.level.run(PoolLoop { pool: self, input, first, out });
         })

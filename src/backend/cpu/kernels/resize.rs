@@ -8,7 +8,7 @@ use super::vector::{Level, Loop};
 use super::{Kernel, Source, Work};
 use crate::memory::{Target, View};
 use crate::ops::pace::touched;
-use crate::ops::resize::{Blend, ResizeGeometry};
+use crate::ops::resize::{Blend, ResizeGeometry, LINES};
 use crate::ops::scratch::{collected, Scratch};
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
@@ -122,7 +122,7 @@ where
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
         let channels = self.geometry.input.channels;
         let count = out.len() / channels;
-        let bytes = 2 * (channels * size_of::<T>() + touched(size_of::<T>() * input.len(), count));
+        let bytes = 2 * channels * size_of::<T>() + touched(size_of::<T>() * input.len(), count, LINES);
         let pixels = work.units_per_task(count, 400 * channels + 10_000, bytes);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             self.level.run(BilinearLoop { resize: self, input, first: first / channels, out });
@@ -321,7 +321,8 @@ impl Kernel for Nearest {
         let dims = self.geometry.input;
         let pixel = dims.channels * self.size;
         let count = out.len() / pixel;
-        let pixels = work.units_per_task(count, 50 * pixel + 10_000, 2 * pixel + touched(input.len(), count));
+        let pixels =
+            work.units_per_task(count, 50 * pixel + 10_000, 2 * pixel + touched(input.len(), count, 1));
         work.for_each_chunk(out, pixels * pixel, |first, mut out| {
             for i in 0..out.len() / pixel {
                 let (image, row, column) = place(&self.geometry, first / pixel + i);

@@ -73,7 +73,7 @@ impl Strips {
         let channels = geometry.input.channels * geometry.multiplier;
         // What is gone on with is to be near still.
         let near = if work.then.is_some() { channels.saturating_mul(NEAR * element) } else { 0 };
-        let bytes = near + geometry.height.kernel * touched(geometry.input.elements() * element, pixels);
+        let bytes = near + touched(geometry.input.elements() * element, pixels, geometry.height.kernel);
         let after = work.then.map_or(0, |then| channels.saturating_mul(then.picoseconds));
         let picoseconds = picoseconds.saturating_add(after);
         let (count, width, threads) =

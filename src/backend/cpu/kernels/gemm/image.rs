@@ -46,7 +46,7 @@ const FEW_BYTES: usize = 4 << 20;
 /// Products that take as long as to copy a byte of a line, as to touch a page for the first time, for each of its bytes, and as to
 /// begin with a line.
 const COPIED: usize = 2;
-const TOUCHED: usize = 32;
+const TOUCHED: usize = 16;
 const BEGUN: usize = 256;
 /// Elements after which what lies beside an image ends, so that copies start with a cache line.
 const LINE: usize = 64;
@@ -176,7 +176,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     fn cost_of_copied(&self) -> usize {
         let rows = self.geometry.height.kernel;
         let inputs = self.inputs().saturating_mul(size_of::<T>());
-        let touched = touched(inputs, self.pixels()).saturating_mul(TOUCHED).saturating_mul(rows);
+        let touched = touched(inputs, self.pixels(), rows).saturating_mul(TOUCHED);
         if !self.copies() {
             return touched;
         }
