@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// So often a client may connect in a second as fast as it can: a session has up to twenty connections.
+/// So often in a second a client may connect as fast as it can: a session has up to twenty connections.
 const MANY: u32 = 256;
 const SECOND: Duration = Duration::from_secs(1);
-/// How long the next one is waited with after that.
+/// For so long nothing is accepted after each further connection.
 pub const PAUSE: Duration = Duration::from_micros(50);
 
 /// How often each client has connected.

@@ -30,7 +30,7 @@ pub trait Executor: Send + Sync {
         Control { cancelled: cancelled.clone(), ..Control::default() }
     }
 
-    /// Waits for a turn to deal with a packet that is not long, which ends with the first wait, or once the packet is dealt with.
+    /// Waits for a turn to deal with a packet, or to let go of the burst, which ends with the first wait, or once that is done.
     fn serve(&self, _: &Arc<Stop>) {}
 
     /// Asks the client for the memories of these names.

@@ -86,10 +86,16 @@ pub struct DeathLink {
 }
 
 impl DeathLink {
-    /// Has `died` called once when the process of `object` dies.
+    /// Has `died` called once when the process of `object` dies; at once if it is dead.
     pub fn new(mut object: Object, died: Box<dyn Fn() + Send + Sync>) -> Result<Self, StatusCode> {
-        let mut recipient = DeathRecipient::new(died);
-        object.link_to_death(&mut recipient)?;
+        let died = Arc::new(died);
+        let told = died.clone();
+        let mut recipient = DeathRecipient::new(move || told());
+        object.link_to_death(&mut recipient).inspect_err(|&why| {
+            if why == StatusCode::DEAD_OBJECT {
+                died();
+            }
+        })?;
         Ok(DeathLink { _recipient: recipient })
     }
 }

@@ -82,10 +82,14 @@ impl DeathRecipient for Recipient {
 }
 
 impl DeathLink {
-    /// Has `died` called once when the process of `object` dies.
+    /// Has `died` called once when the process of `object` dies; at once if it is dead.
     pub fn new(object: Object, died: Box<dyn Fn() + Send + Sync>) -> Result<Self, StatusCode> {
         let recipient = Arc::new(Recipient(died));
-        object.link_to_death_arc(&recipient)?;
+        object.link_to_death_arc(&recipient).inspect_err(|&why| {
+            if why == StatusCode::DeadObject {
+                (recipient.0)();
+            }
+        })?;
         Ok(DeathLink { object, recipient })
     }
 }

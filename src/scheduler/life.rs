@@ -52,6 +52,10 @@ impl Life {
         let watch = descriptor.and_then(|process| watcher.readable(process, Box::new(end)));
         if let Err(why) = &watch {
             log::debug!("the life of process {process} is not watched: {why}");
+            // It may have ended before its call was served.
+            if why.raw_os_error() == Some(libc::ESRCH) {
+                over.set();
+            }
         }
         Life { over, watch: watch.ok().map(|key| (watcher.clone(), key)) }
     }
@@ -97,6 +101,7 @@ mod tests {
         }
         process.wait().unwrap();
         assert!(!unknown.over().is_set() && unknown.watch.is_none());
+        assert!(lives.of(id).over().is_set(), "there is no such process any more");
     }
 
     #[test]

@@ -184,6 +184,11 @@ impl Turns {
         Load { waiting, running }
     }
 
+    /// Whether `client` has a turn.
+    pub fn has_one(&self, client: u32) -> bool {
+        self.lock().get(&client).is_some_and(|client| client.computing > 0)
+    }
+
     /// Waits for a turn, as long as `control` allows.
     pub fn take(
         self: &Arc<Self>,

@@ -2,7 +2,7 @@
 
 use crate::ipc::{DeathLink, Object};
 
-/// Calls a function once, should an object's process die before this is dropped.
+/// Calls a function once, should an object's process die before this is dropped, or be dead already.
 ///
 /// A client that hands over the same object with each call must not make a list grow: the link goes with this.
 pub(super) struct DeathWatch {
@@ -10,8 +10,7 @@ pub(super) struct DeathWatch {
 }
 
 impl DeathWatch {
-    /// `None` where there is nothing to watch: an object of this very process does not die, and one that is dead
-    /// already shows when it is called.
+    /// `None` where there is nothing to watch: an object of this very process does not die, and one that is dead is told of at once.
     pub fn new(object: Object, died: Box<dyn Fn() + Send + Sync>) -> Option<Self> {
         match DeathLink::new(object, died) {
             Ok(link) => Some(DeathWatch { _link: link }),

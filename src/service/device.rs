@@ -134,7 +134,9 @@ impl Device {
     ) -> Result<(), ServiceError> {
         let client = ipc::calling_uid();
         let budget = Some(self.core.budget.clone());
-        let mut control = Control { client, budget, ..Control::default() };
+        let process = ipc::calling_pid();
+        let life = self.core.lives.of(process);
+        let mut control = Control { client, budget, orphaned: life.over(), ..Control::default() };
         let owing = (&self.core.quotas, &self.core.notifiers);
         let announcement = Announcement::new(owing, client, callback, control.cancelled.clone())?;
         let launch = || {
@@ -145,8 +147,6 @@ impl Device {
                 Work::Load(_) => backend::Priority::default(),
             };
             (control.deadline_ns, control.priority) = (deadline, priority);
-            let process = ipc::calling_pid();
-            let life = self.core.lives.of(process);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: Outcome| {
                 announcement.tell(match outcome {

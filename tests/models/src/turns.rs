@@ -106,6 +106,7 @@ pub fn who_waits_is_passed_to_at_once() {
         for _ in 0..2 {
             desk.use_it();
             let somebody_waits = turns.load().waiting > 0;
+            assert!(turns.has_one(1), "the other only has it while this one waits");
             turn.pass(&Control::default()).expect("nothing ends its wait");
             assert!(came.get() || !somebody_waits, "who waited was passed over");
         }
