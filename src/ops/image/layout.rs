@@ -37,9 +37,10 @@ pub struct ImageDims {
 }
 
 impl ImageDims {
-    /// Elements of all images.
+    /// Elements of all images; as many as there are numbers for, where a client says that there are more.
     pub fn elements(&self) -> usize {
-        self.batches * self.height * self.width * self.channels
+        let ImageDims { batches, height, width, channels } = *self;
+        [height, width, channels].into_iter().fold(batches, usize::saturating_mul)
     }
 
     /// Dimensions of `arg`. Only the number of batches may be 0, as in NNAPI's reference.

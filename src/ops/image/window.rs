@@ -237,7 +237,7 @@ pub fn slide(
     pace: &mut Pace,
     mut visit: impl FnMut(usize, Patch, &mut Pace) -> Result<(), OpError>,
 ) -> Result<(), OpError> {
-    let pixels = dims.batches * height.output * width.output;
+    let pixels = dims.batches.saturating_mul(height.output).saturating_mul(width.output);
     let to_touch = steps_to_touch(dims.elements(), pixels, height.kernel);
     let mut pixel = 0;
     for image in 0..dims.batches {

@@ -59,7 +59,7 @@ impl ResizeGeometry {
         pace: &mut Pace,
         mut visit: impl FnMut(usize, usize, usize, usize, &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
-        let pixels = self.input.batches * self.out_height * self.out_width;
+        let pixels = self.input.batches.saturating_mul(self.out_height).saturating_mul(self.out_width);
         let to_touch = steps_to_touch(self.input.elements(), pixels, LINES);
         let mut pixel = 0;
         for image in 0..self.input.batches {

@@ -73,7 +73,11 @@ impl Strips {
         let channels = geometry.input.channels * geometry.multiplier;
         // What is gone on with is to be near still.
         let near = if work.then.is_some() { channels.saturating_mul(NEAR * element) } else { 0 };
-        let bytes = near + touched(geometry.input.elements() * element, pixels, geometry.height.kernel);
+        let bytes = near.saturating_add(touched(
+            geometry.input.elements().saturating_mul(element),
+            pixels,
+            geometry.height.kernel,
+        ));
         let after = work.then.map_or(0, |then| channels.saturating_mul(then.picoseconds));
         let picoseconds = picoseconds.saturating_add(after);
         let (count, width, threads) =

@@ -110,7 +110,8 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
 
     /// Output pixels of all images.
     pub fn pixels(&self) -> usize {
-        self.geometry.input.batches * self.geometry.height.output * self.geometry.width.output
+        let ConvGeometry { input, height, width, .. } = &self.geometry;
+        input.batches.saturating_mul(height.output).saturating_mul(width.output)
     }
 
     /// Elements of all images.
