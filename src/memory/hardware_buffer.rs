@@ -11,10 +11,14 @@ use super::image::Rows;
 use super::kernel::page_size;
 use super::Access;
 use super::MemoryError;
+use crate::waits::wait_for;
 use std::ffi::{c_int, c_void, CStr};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+
+/// What is waited for.
+const DEVICE: &str = "a device that uses a hardware buffer";
 
 /// AHARDWAREBUFFER_FORMAT_BLOB.
 const BLOB: u32 = 0x21;
@@ -255,6 +259,7 @@ impl HardwareBuffer {
 
     fn lock<'b>(&'b self, direction: Direction, turn: MutexGuard<'b, ()>) -> Result<Locked<'b>, MemoryError> {
         const NO_FENCE: i32 = -1;
+        let _waiting = wait_for(DEVICE);
         let usage = self.usage
             & match direction {
                 Direction::Read => CPU_READ,
@@ -333,6 +338,7 @@ impl Locked<'_> {
         self.region.iter().for_each(Region::give_back);
         // The watch ends first: once unlocked, the addresses may be anybody's.
         self.region = None;
+        let _waiting = wait_for(DEVICE);
         // SAFETY: the buffer was locked when `self` was made, and has not been unlocked since. Without a place for a fence
         // the call waits for what is to be done.
         let status = unsafe { (self.buffer.library.unlock)(self.buffer.buffer, std::ptr::null_mut()) };

@@ -175,6 +175,7 @@ impl Interrupt for Control {
     }
 
     fn before_waiting(&self) {
+        slow_calls::about_to_wait();
         self.turn.iter().for_each(|turn| turn.lend());
     }
 }
