@@ -143,9 +143,15 @@ impl Connections {
             if self.ended.load(Ordering::Acquire) {
                 return;
             }
-            let accepted = stream.and_then(|stream| Ok((getsockopt(&stream, PeerCredentials)?, stream)));
-            match accepted {
-                Ok((peer, stream)) => {
+            match stream {
+                Ok(stream) => {
+                    let peer = match getsockopt(&stream, PeerCredentials) {
+                        Ok(peer) => peer,
+                        Err(why) => {
+                            log::warn!("a connection is refused, as its peer is unknown: {why}");
+                            continue;
+                        }
+                    };
                     match self.admit(peer, stream) {
                         Ok(Some(transport)) => self.accepted.put(transport.uid(), transport),
                         Ok(None) => log::debug!("a connection was closed before it was accepted"),

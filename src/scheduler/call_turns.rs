@@ -50,7 +50,7 @@ impl CallTurns {
         let _ = READING.try_with(|reading| reading.set(turn));
     }
 
-    /// Waits for a turn to serve a call that is not long, unless the thread has one or nobody waits for the call any more, as `gone` says.
+    /// Waits for a turn to serve a call that is not long, unless the thread has one or the call's client is `gone`.
     /// The calling thread has it until it waits, or says that the call [was served](super::was_served).
     pub fn serve(&self, client: u32, gone: &Arc<Stop>) {
         self.1.serve(client, gone);

@@ -101,7 +101,7 @@ mod tests {
         }
         process.wait().unwrap();
         assert!(!unknown.over().is_set() && unknown.watch.is_none());
-        assert!(lives.of(id).over().is_set(), "there is no such process any more");
+        assert!(lives.of(id).over().is_set(), "it has ended before");
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::waits::before_next;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A client that has no such turn goes on without one after so long: those who have them may be held up where nobody notes a wait, as
-/// by a lock in the kernel.
+/// A client that has no such turn goes on without one after so long: those who have them may be held up without a note of it, as by a
+/// lock in the kernel.
 const LONGEST_WAIT_NS: u64 = 2_000_000;
 
 /// The turns of one driver.
