@@ -75,6 +75,18 @@ fn aidl() {
     if let Err(error) = builder.generate() {
         panic!("cannot compile the interfaces in {AIDL_ROOT}/: {error:?}");
     }
+    pass_points();
+}
+
+/// Has the generated code pass a point of `src/points.rs` with each parcelable that it reads: of itself the binder crate reads a message
+/// in one go, however long that takes.
+fn pass_points() {
+    const READS: &str = "_parcel.sized_read(";
+    const PASSES: &str = "crate::points::passed();";
+    let generated = Path::new(&std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("nnapi.rs");
+    let text = std::fs::read_to_string(&generated).unwrap_or_else(|e| panic!("cannot read nnapi.rs: {e}"));
+    assert!(text.contains(READS), "the generated code reads no parcelable by {READS}: see pass_points");
+    write("nnapi.rs", &text.replace(READS, &format!("{PASSES} {READS}")));
 }
 
 fn collect(dir: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {

@@ -2,7 +2,8 @@
 //!
 //! Interfaces are `IName` (the trait), `BnName` (wraps an implementation) and `BpName` (the proxy). Enums are
 //! newtypes over their wire integer, so a client can send any value: code that reads one checks its range. Nothing
-//! but the generated code, its re-exports and the interface's own names belongs here, and nothing here is checked yet.
+//! but the generated code, its re-exports, the interface's own names and how a large model is freed belongs here, and nothing
+//! here is checked yet.
 
 #[cfg(not(feature = "platform_binder"))]
 mod generated {
@@ -123,4 +124,19 @@ pub fn status_name(status: ErrorStatus) -> Option<&'static str> {
         ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT => "RESOURCE_EXHAUSTED_PERSISTENT",
         _ => return None,
     })
+}
+
+/// A large one takes milliseconds to be freed. A platform's build has these types from its library, and does without.
+#[cfg(not(feature = "platform_binder"))]
+impl Drop for Subgraph {
+    fn drop(&mut self) {
+        self.operands.drain(..).for_each(passing_a_point);
+        self.operations.drain(..).for_each(passing_a_point);
+    }
+}
+
+#[cfg(not(feature = "platform_binder"))]
+fn passing_a_point<T>(freed: T) {
+    drop(freed);
+    crate::points::passed();
 }

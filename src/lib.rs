@@ -14,7 +14,7 @@
 //! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
 //! | 2 | `tensor` | operand types, shapes, quantisation |
 //! | 1 | `memory` | client memory, which is hostile |
-//! | 0 | `ipc`, `quota`, `statistics`, `sync`, `waits` | the binder library; limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics; what threads wait for |
+//! | 0 | `ipc`, `points`, `quota`, `statistics`, `sync`, `waits` | the binder library; what is done amid the reading of a message; limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics; what threads wait for |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
@@ -43,6 +43,7 @@ pub mod isolation;
 pub mod memory;
 pub mod model;
 pub mod ops;
+pub mod points;
 pub mod quota;
 pub mod scheduler;
 pub mod service;

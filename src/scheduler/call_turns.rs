@@ -13,6 +13,7 @@ use super::stop::Stop;
 use super::time_slices::{self, Long};
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
+use crate::points;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -48,6 +49,7 @@ impl CallTurns {
         let turn =
             self.0.take(client, control.priority, &control).ok().map(|turn| (turn, time_slices::long()));
         let _ = READING.try_with(|reading| reading.set(turn));
+        points::at_each(Some(time_slices::look));
     }
 
     /// Waits for a turn to serve a call that is not long, unless the thread has one or the call's client is `gone`.
@@ -75,6 +77,7 @@ impl CallTurns {
 
 /// Gives back the turn of the message that the calling thread has read, if there is one.
 pub fn was_read() {
+    points::at_each(None);
     let turn = READING.try_with(Cell::take);
     drop(turn);
 }

@@ -56,7 +56,12 @@ impl Convolutions {
         for code in [same_padding, stride, stride, no_activation] {
             operands.push(constant(OperandType::INT32, &[], code.to_le_bytes().to_vec()));
         }
-        let mut main = Subgraph { operands, ..Default::default() };
+        let mut main = Subgraph {
+            operands,
+            operations: Vec::new(),
+            inputIndexes: Vec::new(),
+            outputIndexes: Vec::new(),
+        };
         for _ in 0..self.count {
             let image = |lifetime| operand(float, &[1, self.side, self.side, channels], lifetime);
             let input = main.operands.len() as i32;

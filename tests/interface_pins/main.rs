@@ -7,5 +7,6 @@ mod calls;
 mod enums;
 mod frozen;
 mod parcelables;
+mod points;
 mod recorder;
 mod wire;

@@ -21,8 +21,9 @@ fn greedy_model(count: i32) -> Model {
             copied(OperandType::BOOL, &[], 8, 1),          // keep no dimensions
             operand(OperandType::FLOAT32, &[], L::SUBGRAPH_INPUT),
         ],
+        operations: Vec::new(),
         inputIndexes: vec![3],
-        ..Default::default()
+        outputIndexes: Vec::new(),
     };
     let (first, last) = (main.operands.len() as i32, main.operands.len() as i32 + count);
     for i in 0..count {
