@@ -4,7 +4,7 @@
 use super::clock::boottime_ns;
 use crate::memory::Counted;
 use nix::unistd::gettid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Notes what runs do. Runs that have it in their [`Control`](super::Control) are recorded; at its limit it notes nothing
@@ -130,9 +130,9 @@ impl Recorder {
             return std::mem::take(&mut *noted);
         }
         let spans: Vec<Span> = noted.spans.drain(..most).collect();
-        let is_in = |thread: &u32| spans.iter().any(|span| span.thread == *thread);
-        let named = noted.threads.iter().filter(|(thread, _)| is_in(thread));
-        let threads = named.map(|(&thread, name)| (thread, name.clone())).collect();
+        let of_spans: BTreeSet<u32> = spans.iter().map(|span| span.thread).collect();
+        let named = |thread| Some((thread, noted.threads.get(&thread)?.clone()));
+        let threads = of_spans.into_iter().filter_map(named).collect();
         Noted { missed: std::mem::take(&mut noted.missed), threads, spans }
     }
 
