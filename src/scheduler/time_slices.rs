@@ -26,11 +26,13 @@ const AFTER: Duration = Duration::from_micros(300);
 const LOOKS: Duration = Duration::from_micros(200);
 /// What takes less is not worth it: to change a thread's slice twice takes 3 us.
 pub const LONG_WORK: Duration = Duration::from_micros(600);
+/// Work of which it is not known whether it is worth it is given long slices once it has taken so much longer.
+const UNKNOWN: Duration = Duration::from_micros(700);
 
 thread_local! {
     /// What slices the thread has, once it was asked.
     static OWN: Cell<Option<Own>> = const { Cell::new(None) };
-    /// When work began that is to have long slices, and once it has them, when the kernel last looked.
+    /// Since when work counts that is to have long slices, and once it has them, when the kernel last looked.
     static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -50,12 +52,17 @@ pub fn begin() -> std::io::Result<()> {
 /// Gives the calling thread, if it has short slices, long ones until what this gives is dropped.
 pub fn long() -> Long {
     let changes = own() == Own::Short && change(Own::Long, LONG);
-    Long::since_now(changes)
+    Long::since(Instant::now(), changes)
 }
 
 /// The same for work that has yield points, once it has taken so long that it is worth it.
 pub fn long_later() -> Long {
-    Long::since_now(own() == Own::Short && LOOKED.get().is_none())
+    Long::once_taken(Duration::ZERO)
+}
+
+/// The same for work that may as well be over soon.
+pub fn long_if_it_takes_long() -> Long {
+    Long::once_taken(UNKNOWN)
 }
 
 /// At a yield point: long slices for work that has taken so long by now, and a look of the kernel whether another thread is due.
@@ -77,9 +84,14 @@ pub struct Long {
 }
 
 impl Long {
-    fn since_now(changes: bool) -> Self {
+    /// For work that is to have them once it has taken so much longer than what is known to be worth it.
+    fn once_taken(longer: Duration) -> Self {
+        Long::since(Instant::now() + longer, own() == Own::Short && LOOKED.get().is_none())
+    }
+
+    fn since(start: Instant, changes: bool) -> Self {
         if changes {
-            LOOKED.set(Some(Instant::now()));
+            LOOKED.set(Some(start));
         }
         Long { changes }
     }
@@ -185,6 +197,20 @@ mod tests {
             std::thread::sleep(AFTER);
             look();
             assert_eq!(slice(), Some(SHORT), "it was over before");
+        });
+    }
+
+    #[test]
+    fn work_that_may_be_over_soon_has_them_later() {
+        begun(|| {
+            let work = long_if_it_takes_long();
+            look();
+            assert_eq!(slice(), Some(SHORT));
+            std::thread::sleep(AFTER + UNKNOWN);
+            look();
+            assert_eq!(slice(), Some(LONG));
+            drop(work);
+            assert_eq!((slice(), LOOKED.get()), (Some(SHORT), None));
         });
     }
 

@@ -204,7 +204,10 @@ impl CpuBinding {
         let saves_power = options.preference == Preference::LowPower;
         let _stay = cores.little.as_ref().filter(|_| saves_power).map(LittleCores::stay);
         let is_long = &self.executable.is_long;
-        let long = is_long.load(Ordering::Relaxed).then(time_slices::long_later);
+        let long = match is_long.load(Ordering::Relaxed) {
+            true => time_slices::long_later(),
+            false => time_slices::long_if_it_takes_long(),
+        };
         let outputs = program.run(held, control);
         drop(long);
         let on_device = started.elapsed();
