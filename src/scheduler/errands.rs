@@ -7,6 +7,7 @@
 
 use super::starter::Starter;
 use super::thread_cache::ThreadCache;
+use super::time_slices;
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -57,6 +58,9 @@ impl Errands {
     }
 
     fn work_for(&self, client: u32) {
+        // The kernel may be at a last close for long, and then looks only at its ticks whether another thread is to run, unless one
+        // that wakes comes before this one.
+        let _long = time_slices::long();
         while let Some(errand) = self.next(client) {
             if catch_unwind(AssertUnwindSafe(errand)).is_err() {
                 log::error!("an errand panicked; this is a fault of the driver");

@@ -2,7 +2,7 @@
 
 use crate::done::Done;
 use crate::explore;
-use crate::stand_ins::{starter, thread_cache};
+use crate::stand_ins::{starter, thread_cache, time_slices};
 use crate::sync::thread::refuse;
 use loom::thread;
 use starter::Starter;
