@@ -20,7 +20,7 @@ pub fn give_back_soon() {
             // Blocks from this size are mapped; to set it keeps it from growing.
             (libc::M_MMAP_THRESHOLD, 4 * MIB),
             // So much free memory an arena keeps at its end until it is asked for it.
-            (libc::M_TRIM_THRESHOLD, 16 * MIB),
+            (libc::M_TRIM_THRESHOLD, 8 * MIB),
             // By so much more than it needs it grows.
             (libc::M_TOP_PAD, MIB),
         ];
@@ -48,8 +48,14 @@ pub fn give_back_after(budget: &Budget) -> std::io::Result<()> {
     const AFTER: Duration = Duration::from_millis(500);
     /// So often it waits at the most: what a client had is given back within 2 s also where others go on.
     const MOST: usize = 3;
+    /// So much later it looks once more, for what was freed after all that counts: a message's parts, above all.
+    const AGAIN: Duration = Duration::from_secs(1);
     let given_back = Arc::new(AtomicUsize::new(0));
     let counted = given_back.clone();
+    let trim = || {
+        // SAFETY: it takes a number, and is safe to call from any thread. That nothing was to be had is no error.
+        unsafe { libc::malloc_trim(0) };
+    };
     let trims = move || loop {
         std::thread::park();
         for _ in 0..MOST {
@@ -59,8 +65,9 @@ pub fn give_back_after(budget: &Budget) -> std::io::Result<()> {
                 break;
             }
         }
-        // SAFETY: it takes a number, and is safe to call from any thread. That nothing was to be had is no error.
-        unsafe { libc::malloc_trim(0) };
+        trim();
+        std::thread::sleep(AGAIN);
+        trim();
     };
     let thread = std::thread::Builder::new().name("nnhal-trim".into()).spawn(trims)?.thread().clone();
     budget.private().when_given_back(Box::new(move || {

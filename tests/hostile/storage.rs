@@ -19,10 +19,9 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 /// A layer of so many inputs and outputs has 256 KiB of weights: the driver keeps as much in its store.
 const SIZE: i32 = 256;
 
-/// A file among those of clients.
-fn file(socket: &Path, name: &str) -> File {
-    let path = files_beside(socket).join(name);
-    File::options().read(true).write(true).create(true).truncate(true).open(path).expect("a file")
+/// A file on the disk of clients, gone with the one that has it: a client that is killed leaves the disk no fuller.
+fn file(socket: &Path) -> File {
+    tempfile::tempfile_in(files_beside(socket)).expect("a file")
 }
 
 /// Saves under every token, and loads.
@@ -78,8 +77,8 @@ pub fn damages_files(socket: &Path) {
 /// Fills the disk, saves on it, and makes place again.
 pub fn fills_the_disk(socket: &Path) {
     let connection = Connection::new(socket);
-    let mut filler = file(socket, "filler");
-    let cache = Cache { model: file(socket, "full model"), data: file(socket, "full data"), token: [1; 32] };
+    let mut filler = file(socket);
+    let cache = Cache { model: file(socket), data: file(socket), token: [1; 32] };
     let model = layer_of(SIZE);
     loop {
         let mut written = 0;
@@ -90,7 +89,7 @@ pub fn fills_the_disk(socket: &Path) {
             drop(try_save_in(&connection.device, &model, &[&cache.model], &[&cache.data], &cache.token));
             drop(load(&connection.device, &cache));
         }
-        filler = file(socket, "filler");
+        filler = file(socket);
     }
 }
 
@@ -114,7 +113,7 @@ pub struct Counts {
 
 impl CachingClient {
     pub fn new(socket: &Path) -> Self {
-        let [model, data] = ["innocent model", "innocent data"].map(|name| file(socket, name));
+        let (model, data) = (file(socket), file(socket));
         CachingClient { cache: Cache { model, data, token: [7; 32] }, turns: 0, counts: Counts::default() }
     }
 
