@@ -58,8 +58,8 @@ impl Errands {
     }
 
     fn work_for(&self, client: u32) {
-        // The kernel may be at a last close for long, and then looks only at its ticks whether another thread is to run, unless one
-        // that wakes comes before this one.
+        // A last close may keep the kernel busy for long. Who wakes meanwhile waits for its next tick, unless he comes before a thread
+        // with long slices.
         let _long = time_slices::long();
         while let Some(errand) = self.next(client) {
             if catch_unwind(AssertUnwindSafe(errand)).is_err() {
